@@ -1,0 +1,44 @@
+"""What can go wrong, as one exception that a person can act on."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line; the texts are shown by `patchset --help`."""
+
+    OK = 0
+    USAGE = 2
+    BAD_INPUT = 3
+    REFUSED = 4
+    CONFLICT = 5
+    SOURCE = 6
+    BUSY = 7
+    SYSTEM = 8
+    INTERRUPTED = 130
+
+
+EXIT_TEXTS = {
+    Exit.OK: "done, or there was nothing to do",
+    Exit.USAGE: "wrong arguments",
+    Exit.BAD_INPUT: "the lock or a patch file is malformed",
+    Exit.REFUSED: "a checkout has edits, commits or files that would be lost; nothing was changed",
+    Exit.CONFLICT: "a patch does not apply, or the patched files differ from the lock's hash",
+    Exit.SOURCE: "a source could not be had, or its content is not what the lock says",
+    Exit.BUSY: "another patchset command is at work in the same frameworks folder",
+    Exit.SYSTEM: "the machine: a full disk, missing rights, git itself",
+    Exit.INTERRUPTED: "stopped by Ctrl-C (or SIGTERM)",
+}
+
+
+class PatchsetError(Exception):
+    """A foreseeable fault: what happened, what to do next, and the exit code it ends in."""
+
+    def __init__(self, what: str, next_step: str, code: Exit) -> None:
+        super().__init__(what)
+        self.what = what
+        self.next_step = next_step
+        self.code = code
+
+
+class Cancelled(Exception):
+    """Raised inside a worker thread once the command was told to stop."""

@@ -1,0 +1,146 @@
+"""fetch: make the checkouts that are missing, in parallel, each from the first source that works."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import Cancelled, Exit, PatchsetError
+from .gitrepo import BASE, SOURCES, init_checkout, is_absent, open_checkout
+from .gitsource import Network, fetch_git
+from .lock import Framework
+from .progress import Lines
+from .project import Project, exclusive
+from .sdist import download, import_sdist
+from .stack import check_source
+
+JOIN_LIMIT = 3.0  # how long Ctrl-C waits for the workers; what they leave is removed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one framework: here (already), fetched, absent (its sources are closed), failed."""
+
+    name: str
+    state: str
+    detail: str
+    reasons: list[str] = field(default_factory=list)
+    code: Exit = Exit.OK
+
+
+def fetch(project: Project, only: list[str], source: str | None, lines: Lines) -> list[Outcome]:
+    """Make every missing checkout (or those named in `only`), from any source or only `git` or `sdist`.
+
+    Never raises for one framework's fault: that is its Outcome. Raises PatchsetError (BUSY) and KeyboardInterrupt; then
+    nothing half-made is left.
+    """
+    names = [name for name in project.lock.frameworks if not only or name in only]
+    with exclusive(project):
+        _remove_leftovers(project)
+        network = Network()
+        outcomes: dict[str, Outcome] = {}
+
+        def work(name: str) -> None:
+            try:
+                outcomes[name] = _fetch_one(project, name, source, network, lines)
+            except Cancelled:
+                return
+            except PatchsetError as error:
+                outcomes[name] = Outcome(name, "failed", error.what, [error.next_step], error.code)
+            except OSError as error:
+                outcomes[name] = Outcome(name, "failed", f"{error}", ["free some space, or mend it"], Exit.SYSTEM)
+            lines.say(name, f"{outcomes[name].state}: {outcomes[name].detail}", done=True)
+
+        # Daemons: a worker that hangs in a slow read must not keep an interrupted process alive.
+        workers = [threading.Thread(target=work, args=(name,), daemon=True) for name in names]
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        except KeyboardInterrupt:
+            network.stop()
+            for worker in workers:
+                worker.join(JOIN_LIMIT)
+            raise
+        finally:
+            _remove_leftovers(project)
+    return [outcomes[name] for name in names]
+
+
+def _remove_leftovers(project: Project) -> None:
+    """Remove what an unfinished fetch has left; no other is at work, because this process holds the lock."""
+    for folder in project.frameworks.glob(".tmp-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    for part in project.frameworks.glob(".cache/*.part"):
+        part.unlink(missing_ok=True)
+
+
+def _fetch_one(project: Project, name: str, source: str | None, network: Network, lines: Lines) -> Outcome:
+    framework = project.lock.frameworks[name]
+    path = project.path(name)
+    if not is_absent(path):
+        return _already_here(project, name, source)
+    attempts: list[tuple[str, Callable[[Path], None]]] = []
+    if source != "sdist":
+        attempts += [(url, _git_attempt(framework, url, network, lines, name)) for url in framework.sources]
+    if source != "git" and framework.sdist:
+        attempts.append((framework.sdist.file, _sdist_attempt(project, framework, network, lines, name)))
+    reasons = []
+    for shown, attempt in attempts:
+        lines.say(name, f"tries {shown}")
+        # Beside its final place, so that the rename at the end is one step within one disk.
+        draft = Path(tempfile.mkdtemp(prefix=f".tmp-{name}-", dir=project.frameworks))
+        try:
+            attempt(draft)
+            draft.chmod(0o755)  # mkdtemp's folders are the user's alone
+            draft.rename(path)
+            return Outcome(name, "fetched", f"{framework.version} from {shown}")
+        except PatchsetError as error:
+            if error.code is not Exit.SOURCE or "sha256" in error.what:
+                raise
+            reasons.append(f"{shown}: {error.what}")
+            lines.say(name, reasons[-1])
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    if framework.sdist:
+        return Outcome(name, "failed", "no source could be had", reasons, Exit.SOURCE)
+    return Outcome(name, "absent", "no git host could be reached, and it has no sdist", reasons)
+
+
+def _already_here(project: Project, name: str, source: str | None) -> Outcome:
+    checkout = open_checkout(project.path(name))
+    heads = checkout.heads()
+    check_source(project, checkout, heads)
+    kind = heads.source.partition("-")[0]
+    if source and kind != source:
+        raise PatchsetError(
+            f"{checkout.path} is there already, but made from {kind}",
+            f"move it away, then run: patchset fetch --only {name} --source {source}",
+            Exit.REFUSED,
+        )
+    return Outcome(name, "here", f"{project.lock.frameworks[name].version} is already here ({kind})")
+
+
+def _git_attempt(framework: Framework, url: str, network: Network, lines: Lines, name: str) -> Callable[[Path], None]:
+    def attempt(draft: Path) -> None:
+        checkout = init_checkout(draft)
+        fetch_git(checkout, framework, url, network, lambda text: lines.advance(name, text))
+        checkout.run("update-ref", f"{SOURCES}git-{framework.commit}", BASE)
+
+    return attempt
+
+
+def _sdist_attempt(
+    project: Project, framework: Framework, network: Network, lines: Lines, name: str
+) -> Callable[[Path], None]:
+    def attempt(draft: Path) -> None:
+        sdist = framework.sdist
+        file = download(sdist, project.frameworks / ".cache", network, lambda text: lines.advance(name, text))
+        checkout = init_checkout(draft)
+        import_sdist(checkout, file, f"{name} {framework.version}\n\n{sdist.file}, sha256 {sdist.sha256}\n", network)
+        checkout.run("update-ref", f"{SOURCES}sdist-{sdist.sha256}", BASE)
+
+    return attempt

@@ -1,0 +1,104 @@
+"""One commit from one git URL, without ever waiting long for a host that does not answer."""
+
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from .errors import Cancelled, Exit, PatchsetError
+from .gitrepo import BASE, Checkout
+from .lock import Framework
+
+ANSWER_LIMIT = 10.0  # seconds until a host's first sign of life
+STALL_LIMIT = 60.0  # seconds of silence in the middle of a transfer: hosts pause while they pack
+
+
+class Network:
+    """What the workers of one fetch share: whether to stop, and which hosts did not answer."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self.silent: set[str] = set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def check(self) -> None:
+        """Raise Cancelled once the command was told to stop."""
+        if self._stopped.is_set():
+            raise Cancelled
+
+
+def fetch_git(
+    checkout: Checkout, framework: Framework, url: str, network: Network, show: Callable[[str], None]
+) -> None:
+    """Fetch exactly the lock's commit from `url` into an empty checkout, tag it as the base and check it out.
+
+    Raises PatchsetError (SOURCE) if the host is silent, refuses, or serves another commit.
+    """
+    # --depth 1: the commit without its history. --no-tags: no refs but ours. -v: so that a host's first answer shows.
+    _transfer(
+        checkout, url, network, show, "fetch", "-v", "--progress", "--depth", "1", "--no-tags", url, framework.commit
+    )
+    got = checkout.run("rev-parse", "FETCH_HEAD")
+    if got != framework.commit:
+        raise PatchsetError(f"serves {got}, not {framework.commit}", "check the lock's sources", Exit.SOURCE)
+    checkout.run("update-ref", BASE, got)
+    checkout.run("checkout", "--quiet", "--detach", got)
+    if framework.submodules:
+        _transfer(
+            checkout, url, network, show, "submodule", "update", "--init", "--recursive", "--depth", "1", "--progress"
+        )  # fmt: skip
+
+
+def _host(url: str) -> str:
+    # scp-like URLs (git@host:path) and local paths have no netloc; each then counts as a host of its own.
+    return urlsplit(url).netloc or url
+
+
+def _transfer(checkout: Checkout, url: str, network: Network, show: Callable[[str], None], *args: str) -> None:
+    host = _host(url)
+    # A session of its own: no terminal to ask passwords on, and git's helpers die with it.
+    process = checkout.start(
+        *args,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        said = _watch(process, host, network, show)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    if process.returncode:
+        lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+        fatal = next(
+            (line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "failed"
+        )
+        code = Exit.SYSTEM if "No space left" in fatal else Exit.SOURCE
+        raise PatchsetError(fatal.partition(": ")[2] or fatal, f"free some space on {checkout.path.parent}", code)
+
+
+def _watch(process: subprocess.Popen, host: str, network: Network, show: Callable[[str], None]) -> bytes:
+    """Read what git says until it ends; returns the last of it."""
+    said, limit, last = b"", ANSWER_LIMIT, time.monotonic()
+    while True:
+        network.check()
+        if select.select([process.stderr], [], [], 0.1)[0]:
+            chunk = os.read(process.stderr.fileno(), 65536)
+            if not chunk:
+                return said
+            said, limit, last = (said + chunk)[-8000:], STALL_LIMIT, time.monotonic()
+            show(chunk.decode("utf-8", "replace").replace("\r", "\n").strip().rpartition("\n")[2])
+        elif limit == ANSWER_LIMIT and host in network.silent:
+            raise PatchsetError(f"{host} does not answer", "check the network or a proxy", Exit.SOURCE)
+        elif time.monotonic() - last > limit:
+            network.silent.add(host)
+            raise PatchsetError(f"no answer from {host} in {limit:.0f} s", "check the network or a proxy", Exit.SOURCE)

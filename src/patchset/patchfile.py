@@ -1,0 +1,136 @@
+"""One patch file: its mail header, its message and trailers, the files and hunks it changes."""
+
+import email
+import email.policy
+import email.utils
+import re
+from dataclasses import dataclass
+from datetime import UTC
+from itertools import pairwise
+from pathlib import Path
+
+from unidiff import PatchedFile, PatchSet
+from unidiff.errors import UnidiffParseError
+
+from .errors import Exit, PatchsetError
+
+FILE_NAME = re.compile(r"^(\d{4})-[a-z0-9][a-z0-9.-]*\.patch$")
+TRAILER = re.compile(r"^([A-Z][A-Za-z-]*): (.+)$")
+# Lines of a patch's frame: they never start a line of a hunk, so a CR there means that the whole file was converted.
+CRLF_FRAME = re.compile(rb"^(From |From: |Subject: |diff --git |index |@@ )[^\n]*\r$", re.M)
+# What may precede the first `diff --git` line, and so must not look like a piece of a diff that lost its own.
+STRAY = re.compile(r"^(--- |\+\+\+ |@@ |index [0-9a-f]+\.\.)", re.M)
+SIGNATURE = re.compile(r"^-- \n\S+\n*\Z", re.M)
+HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@", re.M)
+EXPORT = "export it again with `git format-patch`"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A parsed patch; `shown` is its path as messages name it."""
+
+    shown: str
+    name: str
+    number: int
+    data: bytes
+    author: str
+    email: str
+    date: str
+    message: str
+    trailers: dict[str, str]
+    diff: PatchSet
+
+    @property
+    def subject(self) -> str:
+        return self.message.split("\n", 1)[0]
+
+    @property
+    def files(self) -> list[str]:
+        """Every upstream path that the patch reads or writes, sorted."""
+        return sorted({path for file in self.diff for path in paths_of(file)})
+
+
+def paths_of(file: PatchedFile) -> list[str]:
+    """The old and the new path of one file of a diff, without the a/ and b/."""
+    return [side[2:] for side in (file.source_file, file.target_file) if side != "/dev/null"]
+
+
+def read_patch(path: Path, shown: str) -> Patch:
+    """Read and check one patch file. Raises PatchsetError (BAD_INPUT) naming it."""
+    named = FILE_NAME.match(path.name)
+    if not named:
+        raise _bad(shown, "the name should be NNNN-<feature>-<what>.patch, in lower case", "rename it")
+    data = path.read_bytes()
+    if CRLF_FRAME.search(data):
+        raise _bad(shown, "has CRLF line ends, so no hunk can match", f"sed -i 's/\\r$//' {shown}")
+    # Undecodable bytes survive as surrogates: upstream files need not be UTF-8.
+    text = data.decode("utf-8", "surrogateescape")
+    head, mark, tail = text.partition("\ndiff --git ")
+    if not mark:
+        raise _bad(shown, "holds no `diff --git` line", EXPORT)
+    try:
+        diff = PatchSet(text)
+    except (UnidiffParseError, ValueError, AssertionError) as error:
+        raise _bad(shown, f"does not parse: {str(error).strip()}", EXPORT) from error
+    odd = [file for file in diff if file.is_binary_file or not file.source_file or not file.target_file]
+    if odd or not all(_prefixed(file) for file in diff):
+        raise _bad(shown, "is binary or has paths without a/ and b/", EXPORT)
+    # git skips what it does not take for a diff, a damaged hunk header for one: every line must have been understood.
+    if STRAY.search(head) or _spelled_out(SIGNATURE.sub("", mark[1:] + tail)) != _spelled_out(str(diff)):
+        raise _bad(shown, "holds lines that are no part of a diff", EXPORT)
+    return Patch(shown, path.name, int(named[1]), data, *_header(head, shown), diff)
+
+
+def _spelled_out(diff: str) -> str:
+    """The diff with its hunk headers in their long form: `-3` means `-3,1`."""
+    return HUNK.sub(lambda found: f"@@ -{found[1]}{found[2] or ',1'} +{found[3]}{found[4] or ',1'} @@", diff)
+
+
+def _prefixed(file: PatchedFile) -> bool:
+    sides = ((file.source_file, "a/"), (file.target_file, "b/"))
+    return all(side == "/dev/null" or (side.startswith(prefix) and "\n" not in side) for side, prefix in sides)
+
+
+def _header(head: str, shown: str) -> tuple[str, str, str, str, dict[str, str]]:
+    mail = email.message_from_string(head, policy=email.policy.default)
+    try:
+        author, address = email.utils.parseaddr(str(mail["From"] or ""))
+        subject = " ".join(str(mail["Subject"] or "").split())
+        when = email.utils.parsedate_to_datetime(str(mail["Date"]))
+    except (ValueError, TypeError, IndexError) as error:
+        raise _bad(
+            shown, f"has a malformed mail header: {error}", "write From, Date and Subject as git does"
+        ) from error
+    subject = re.sub(r"^\[PATCH[^]]*\] *", "", subject)
+    if not (author and address and subject):
+        raise _bad(shown, "has no From or Subject in its mail header", EXPORT)
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)  # "-0000" is read as a time without zone
+    # The body ends at the `---` that stands before the file statistics.
+    body = re.split(r"^---$", head.partition("\n\n")[2], maxsplit=1, flags=re.M)[0].strip()
+    trailers = {}
+    for line in body.rpartition("\n\n")[2].splitlines():
+        if found := TRAILER.match(line):
+            trailers[found[1]] = found[2]
+    date = f"{int(when.timestamp())} {when:%z}"
+    return author, address, date, f"{subject}\n\n{body}".strip() + "\n", trailers
+
+
+def _bad(shown: str, what: str, next_step: str) -> PatchsetError:
+    return PatchsetError(f"{shown}: {what}", next_step, Exit.BAD_INPUT)
+
+
+def read_series(folder: Path, shown: str, allowed: list[str]) -> list[Patch]:
+    """The patches of one framework in their order.
+
+    Raises PatchsetError (BAD_INPUT) for a malformed patch, a number used twice, or a path outside `allowed`.
+    """
+    patches = [read_patch(path, f"{shown}/{path.name}") for path in sorted(folder.glob("*.patch"))]
+    for before, after in pairwise(patches):
+        if before.number == after.number:
+            raise _bad(after.shown, f"has the number of {before.name}", "renumber one of them")
+    for patch in patches:
+        for path in patch.files:
+            # A prefix that ends in "/" is a folder, any other a file.
+            if not any(path == prefix or (prefix.endswith("/") and path.startswith(prefix)) for prefix in allowed):
+                raise _bad(patch.shown, f"changes {path}, outside the lock's paths {allowed}", "keep patches in them")
+    return patches

@@ -1,0 +1,115 @@
+"""From a base commit and a series of patches to the commit that holds them all; no work tree is touched."""
+
+import hashlib
+import os
+import re
+
+from unidiff import Hunk
+
+from .errors import Exit, PatchsetError
+from .gitrepo import STACKS, Checkout, GitError, Heads
+from .patchfile import Patch
+
+COMMITTER = {"GIT_COMMITTER_NAME": "patchset", "GIT_COMMITTER_EMAIL": "patchset@localhost"}
+
+
+def stack_digest(base: str, patches: list[Patch]) -> str:
+    """Names a base with an exact series on it."""
+    digest = hashlib.sha256(base.encode())
+    for patch in patches:
+        digest.update(f"\0{patch.name}\0{len(patch.data)}\0".encode() + patch.data)
+    return digest.hexdigest()[:16]
+
+
+def prepare_tip(checkout: Checkout, heads: Heads, patches: list[Patch]) -> str:
+    """Return the commit with all patches on the base, made at the first call and found by its ref afterwards.
+
+    The commits hold nothing of this machine or this moment: the same base and patches give the same hash anywhere.
+    Raises PatchsetError (CONFLICT) naming patch, file and hunk where one does not apply.
+    """
+    if not patches:
+        return heads.base
+    digest = stack_digest(heads.base, patches)
+    if digest in heads.tips:
+        return heads.tips[digest]
+    index = checkout.path / ".git" / f"patchset-index-{os.getpid()}"
+    # An index of its own leaves the checkout's index and files alone until all frameworks are prepared.
+    own = {"GIT_INDEX_FILE": str(index)}
+    try:
+        checkout.run("read-tree", heads.base, env=own)
+        tip = heads.base
+        for patch in patches:
+            tip = _commit(checkout, own, tip, patch)
+    finally:
+        for left in (index, index.with_name(index.name + ".lock")):
+            left.unlink(missing_ok=True)
+    checkout.run("update-ref", STACKS + digest, tip)
+    return tip
+
+
+def _commit(checkout: Checkout, own: dict[str, str], parent: str, patch: Patch) -> str:
+    try:
+        # --cached: the index only. git allows other line numbers, but every context line must be there.
+        checkout.run("apply", "--cached", "-", data=patch.data, env=own)
+    except GitError as error:
+        raise _conflict(checkout, parent, patch, error) from error
+    tree = checkout.run("write-tree", env=own)
+    author = {"GIT_AUTHOR_NAME": patch.author, "GIT_AUTHOR_EMAIL": patch.email, "GIT_AUTHOR_DATE": patch.date}
+    return checkout.run(
+        "commit-tree", tree, "-p", parent,
+        data=patch.message.encode("utf-8", "surrogateescape"),
+        env={**author, **COMMITTER, "GIT_COMMITTER_DATE": patch.date},
+    )  # fmt: skip
+
+
+def _conflict(checkout: Checkout, parent: str, patch: Patch, error: GitError) -> PatchsetError:
+    failed = re.search(r"^error: patch failed: (.+):(\d+)$", error.stderr, re.M)
+    if error.disk_full or not re.search(r"^error: ", error.stderr, re.M):
+        return error
+    detail = error.stderr.splitlines()[0].removeprefix("error: ")
+    if failed:
+        detail = _explain(checkout.blob(parent, failed[1]), patch, failed[1], int(failed[2]))
+    return PatchsetError(
+        f"{checkout.name}: {patch.shown} does not apply: {detail}",
+        f"compare with upstream's file (git -C {checkout.path} log -p patchset/base -- FILE) and correct the patch",
+        Exit.CONFLICT,
+    )
+
+
+def _explain(content: bytes | None, patch: Patch, path: str, line: int) -> str:
+    hunks = [hunk for file in patch.diff if file.path == path for hunk in file]
+    number, hunk = next(((i, hunk) for i, hunk in enumerate(hunks, 1) if hunk.source_start == line), (0, None))
+    if not hunk or content is None:
+        return f"{path}, line {line}"
+    return f"{path}, hunk {number} of {len(hunks)} (line {line}): " + _first_difference(content, hunk)
+
+
+def _first_difference(content: bytes, hunk: Hunk) -> str:
+    there = content.decode("utf-8", "surrogateescape").splitlines()
+    wanted = [line[1:].rstrip("\n") for line in hunk.source]
+
+    def matches(at: int) -> int:
+        return sum(have == want for have, want in zip(there[at:], wanted, strict=False))
+
+    nominal = max(hunk.source_start - 1, 0)
+    # The place where most lines fit is the one that the hunk means; of equal ones the nearest.
+    at = max(range(len(there) + 1), key=lambda at: (matches(at), -abs(at - nominal)))
+    for have, want in zip([*there[at:], *[None] * len(wanted)], wanted, strict=False):
+        if have != want:
+            return f"expected {want!r}, found {'the end of the file' if have is None else repr(have)}"
+    return "its lines are there, but not where a hunk at a file's edge must be"
+
+
+def touched(patches: list[Patch]) -> list[str]:
+    """Every path that a series touches, sorted."""
+    return sorted({path for patch in patches for path in patch.files})
+
+
+def content_hash(checkout: Checkout, commit: str, paths: list[str]) -> str:
+    """The lock's patched_sha256: over `PATH NUL SHA256-OF-CONTENT LF` of all paths; "-" stands for a missing file."""
+    digest = hashlib.sha256()
+    for path in paths:
+        content = checkout.blob(commit, path)
+        digest.update(f"{path}\0{'-' if content is None else hashlib.sha256(content).hexdigest()}\n".encode())
+    checkout.close()
+    return digest.hexdigest()

@@ -1,0 +1,149 @@
+"""A release's source distribution: downloaded, checked, and turned into a base commit."""
+
+import hashlib
+import os
+import stat
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import Exit, PatchsetError
+from .gitrepo import BASE, Checkout, GitError
+from .gitsource import Network
+from .lock import Sdist
+
+TIMEOUT = 10.0  # seconds without a byte
+# Fixed, so that the base commit has the same hash on every machine.
+WHO = b"patchset <patchset@localhost> 946684800 +0000"
+
+
+def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], None]) -> Path:
+    """The sdist's file in `cache`, downloaded unless it is there with the right hash.
+
+    Raises PatchsetError (SOURCE) if the index does not have it or serves other bytes; OSError where the disk is full.
+    """
+    path = cache / sdist.file
+    if path.is_file():
+        if _sha256(path) == sdist.sha256:
+            return path
+        path.unlink()
+    part = cache / f"{sdist.file}.part"
+    try:
+        _download(sdist, part, network, show)
+        found = _sha256(part)
+        if found != sdist.sha256:
+            raise PatchsetError(
+                f"{sdist.file}: wrong sha256, thrown away: expected {sdist.sha256}, got {found}",
+                "try again; if it stays, ask whoever runs the index (PIP_INDEX_URL) before you trust it",
+                Exit.SOURCE,
+            )
+        part.rename(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _download(sdist: Sdist, part: Path, network: Network, show: Callable[[str], None]) -> None:
+    # Imported here: they take longer than a whole `patchset status`.
+    import requests
+    from pypi_simple import NoSuchProjectError, PyPISimple
+
+    index = [url] if (url := os.environ.get("PIP_INDEX_URL")) else []
+    try:
+        with PyPISimple(*index) as client:
+            if bundle := os.environ.get("PIP_CERT"):
+                client.s.verify = bundle
+            page = client.get_project_page(sdist.project, timeout=TIMEOUT)
+            package = next((each for each in page.packages if each.filename == sdist.file), None)
+            if package is None:
+                raise PatchsetError(f"the index has no {sdist.file}", "check PIP_INDEX_URL", Exit.SOURCE)
+            # The lock's hash is the one that counts; it is checked on the finished file.
+            client.download_package(
+                package, part, verify=False, progress=lambda size: _Meter(network, show, size), timeout=TIMEOUT
+            )
+    except (requests.RequestException, NoSuchProjectError) as error:
+        raise PatchsetError(_reason(error), "check the network, a proxy or PIP_INDEX_URL", Exit.SOURCE) from error
+
+
+def _reason(error: BaseException) -> str:
+    # requests wraps urllib3's errors several deep; the innermost says what happened.
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return f"{type(error).__name__}: {error}"
+
+
+class _Meter:
+    """pypi-simple's progress protocol; also the place where a download notices that it is to stop."""
+
+    def __init__(self, network: Network, show: Callable[[str], None], size: int | None) -> None:
+        self._network, self._show, self._size, self._done = network, show, size, 0
+
+    def __enter__(self) -> "_Meter":
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
+    def update(self, increment: int) -> None:
+        self._network.check()
+        self._done += increment
+        of = f" of {self._size / 1e6:.1f}" if self._size else ""
+        self._show(f"{self._done / 1e6:.1f}{of} MB")
+
+
+def import_sdist(checkout: Checkout, file: Path, message: str, network: Network) -> None:
+    """Commit the content of `file` without its top folder, tag it as the base and check it out.
+
+    `git fast-import` takes bytes and modes from the archive itself, so no umask, ignore file or file system changes the
+    hash. Raises PatchsetError (SOURCE) for an unsafe archive; GitError.
+    """
+    process = checkout.start("fast-import", "--quiet", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        with tarfile.open(file) as archive:
+            _write_commit(process.stdin, archive, message, network)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # fast-import has ended early; its message follows
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        said = process.stderr.read().decode("utf-8", "replace")
+        process.wait()
+    if process.returncode:
+        raise GitError(checkout.path, ("fast-import",), said)
+    checkout.run("checkout", "--quiet", "--detach", BASE)
+
+
+def _write_commit(stream: BinaryIO, archive: tarfile.TarFile, message: str, network: Network) -> None:
+    def data(content: bytes) -> None:
+        stream.write(b"data %d\n%b\n" % (len(content), content))
+
+    stream.write(b"commit %b\nauthor %b\ncommitter %b\n" % (BASE.encode(), WHO, WHO))
+    data(message.encode())
+    for member in archive:
+        network.check()
+        path = member.name.partition("/")[2]
+        if member.isdir() or not path:
+            continue
+        try:
+            # Refuses devices, and names and links that leave the folder.
+            tarfile.data_filter(member, "/sdist")
+        except tarfile.FilterError as error:
+            raise PatchsetError(f"{archive.name}: {error}", "do not trust this file", Exit.SOURCE) from error
+        if "\n" in path or path.startswith('"') or ".git" in path.split("/"):
+            raise PatchsetError(f"{archive.name}: odd name {path!r}", "do not trust this file", Exit.SOURCE)
+        if member.issym():
+            mode, content = b"120000", member.linkname.encode()
+        else:
+            mode = b"100755" if member.mode & stat.S_IXUSR else b"100644"
+            content = archive.extractfile(member).read()
+        stream.write(b"M %b inline %b\n" % (mode, path.encode("utf-8", "surrogateescape")))
+        data(content)

@@ -1,0 +1,130 @@
+"""apply, unapply and hash: what the commands do to all frameworks together."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from .errors import Exit, PatchsetError
+from .gitrepo import Checkout, Heads
+from .lock import set_patched_sha256
+from .prepare import content_hash, prepare_tip, touched
+from .project import LOCK, Project, exclusive
+from .switch import Move, check_movable, mend, switch
+
+WORKERS = 4
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did: names of checkouts changed, left as they were, absent, mended; and remarks."""
+
+    changed: list[str]
+    unchanged: list[str]
+    absent: list[str]
+    mended: list[str]
+    remarks: list[str]
+
+
+def apply(project: Project) -> Result:
+    """Bring every checkout to the commit with all its patches.
+
+    Raises PatchsetError: BAD_INPUT, CONFLICT or REFUSED with every checkout as it was; BUSY; SYSTEM.
+    """
+    series = project.series
+    remarks: list[str] = []
+
+    def target(checkout: Checkout, heads: Heads) -> str:
+        check_source(project, checkout, heads)
+        patches = series[checkout.name]
+        tip = prepare_tip(checkout, heads, patches)
+        expected = project.lock.frameworks[checkout.name].patched_sha256
+        found = content_hash(checkout, tip, touched(patches)) if patches else None
+        if found != expected:
+            remarks.append(_judge(project, checkout.name, found, expected))
+        return tip
+
+    return _move_all(project, target, remarks)
+
+
+def unapply(project: Project) -> Result:
+    """Bring every checkout back to its base.
+
+    Raises PatchsetError: BAD_INPUT or REFUSED with every checkout as it was; BUSY; SYSTEM.
+    """
+    return _move_all(project, lambda _, heads: heads.base, [])
+
+
+def _move_all(project: Project, target: Callable[[Checkout, Heads], str], remarks: list[str]) -> Result:
+    with exclusive(project) as lock_fd:
+        mended = mend(project, lock_fd)
+        checkouts, absent = project.checkouts()
+        if not checkouts:
+            raise PatchsetError(f"{project.frameworks} holds no checkout", "run: patchset fetch", Exit.SOURCE)
+
+        def plan(checkout: Checkout) -> tuple[Move, list[str]]:
+            heads = checkout.heads()
+            move = Move(checkout.name, heads.head, target(checkout, heads))
+            return move, check_movable(checkout, heads, move.new)
+
+        with ThreadPoolExecutor(WORKERS) as pool:
+            plans = list(pool.map(plan, checkouts.values()))
+        faults = [fault for _, each in plans for fault in each]
+        if faults:
+            raise PatchsetError(
+                "nothing was changed, because work would be lost or hidden:\n" + "\n".join(f"  {f}" for f in faults),
+                "keep what is yours (git -C CHECKOUT diff > my.diff, or git -C CHECKOUT branch mine), then undo it "
+                "there (git -C CHECKOUT checkout --detach -f patchset/base), or move the untracked file away",
+                Exit.REFUSED,
+            )
+        moves = [move for move, _ in plans if move.old != move.new]
+        switch(project, moves, lock_fd)
+    changed = [move.name for move in moves]
+    return Result(changed, [name for name in checkouts if name not in changed], absent, mended, remarks)
+
+
+def _judge(project: Project, name: str, found: str | None, expected: str | None) -> str:
+    """Say that a hash differs from the lock's; returns the remark where that is no fault."""
+    # Maintainers who reach no git host cannot compute the hash of a framework that has no sdist. Its base is a commit
+    # that git itself has verified, so the patched tree is known all the same.
+    if expected is None and project.lock.frameworks[name].sdist is None:
+        return f"{name}: the lock has no patched_sha256 for it; these files have {found}"
+    raise PatchsetError(
+        f"{name}: the patched files have hash {found or 'none (no patches)'}, but {LOCK} says {expected or 'nothing'}",
+        f"`git status patches/` shows edited patches; if the change is meant: patchset hash --only {name} --write",
+        Exit.CONFLICT,
+    )
+
+
+def check_source(project: Project, checkout: Checkout, heads: Heads) -> None:
+    """Raise PatchsetError (REFUSED) if a checkout's base is not what the lock pins, as after a pin has moved."""
+    framework = project.lock.frameworks[checkout.name]
+    if heads.source not in framework.known_sources:
+        raise PatchsetError(
+            f"{checkout.path} is made of {heads.source or 'an unknown source'}, but {LOCK} pins {framework.version} "
+            f"({framework.commit[:12]})",
+            f"move {checkout.path} away, then run: patchset fetch --only {checkout.name}",
+            Exit.REFUSED,
+        )
+
+
+def hashes(project: Project, only: list[str], write: bool) -> dict[str, str]:
+    """The patched_sha256 of each framework that has patches and is there; with `write`, put into the lock.
+
+    Raises PatchsetError as `apply` does.
+    """
+    with exclusive(project):
+        checkouts, _ = project.checkouts()
+        found = {}
+        for name, checkout in checkouts.items():
+            patches = project.series[name]
+            if patches and (not only or name in only):
+                heads = checkout.heads()
+                check_source(project, checkout, heads)
+                found[name] = content_hash(checkout, prepare_tip(checkout, heads, patches), touched(patches))
+        if write:
+            path = project.root / LOCK
+            text = path.read_text()
+            for name, value in found.items():
+                text = set_patched_sha256(text, name, value)
+            path.write_text(text)
+    return found

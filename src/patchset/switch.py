@@ -1,0 +1,185 @@
+"""Moving checkouts from one commit to another: all or none, whenever the process is killed."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .errors import Exit, PatchsetError
+from .gitrepo import BRANCH, Checkout, Heads, open_checkout
+from .project import Project
+
+
+@dataclass(frozen=True)
+class Move:
+    """One checkout's way from commit `old` to commit `new`."""
+
+    name: str
+    old: str
+    new: str
+
+
+def journal_path(project: Project) -> Path:
+    return project.frameworks / ".patchset-journal.json"
+
+
+def read_journal(project: Project) -> list[Move]:
+    """The moves of a command that was killed while it switched; empty if there was none."""
+    try:
+        return [Move(**move) for move in json.loads(journal_path(project).read_text())]
+    except FileNotFoundError:
+        return []
+
+
+def check_movable(checkout: Checkout, heads: Heads, new: str) -> list[str]:
+    """Name everything in a checkout that a move to `new` would lose; empty if it may move."""
+    where = checkout.path
+    if state := checkout.busy_state():
+        return [f"{where}: a git operation is under way ({state}); finish or abort it"]
+    faults = [f"{where}/{path} is edited" for path in checkout.dirty()]
+    if heads.head not in heads.ours:
+        faults.append(f"{where} stands at commit {heads.head[:12]}, which is not patchset's")
+    if heads.branch and heads.branch not in heads.ours:
+        faults.append(f"{where}: branch patched has commits that are not patchset's")
+    if faults:
+        return faults
+    # On the disk, not in the index: git itself would overwrite an ignored file.
+    added = [path for path, how in checkout.changed(heads.head, new).items() if how == "A"]
+    return [f"{where}/{path} is untracked and a patch creates it" for path in added if _occupied(where, path)]
+
+
+def _occupied(where: Path, path: str) -> bool:
+    return os.path.lexists(where / path) or _under_a_file(where, path)
+
+
+def _under_a_file(where: Path, path: str) -> bool:
+    """True if a file or a link stands where `path` needs a folder."""
+    folders = [where / folder for folder in Path(path).parents][:-1]
+    return any(folder.is_symlink() or folder.is_file() for folder in folders)
+
+
+def switch(project: Project, moves: list[Move], lock_fd: int) -> None:
+    """Move all checkouts, which `check_movable` has passed. A failure in one puts all back.
+
+    Raises PatchsetError (SYSTEM) where git fails, for instance at a full disk.
+    """
+    if not moves:
+        return
+    with _undisturbed():
+        _write_journal(project, moves)
+        try:
+            for move in moves:
+                _checkout(open_checkout(project.path(move.name)), move.new, lock_fd)
+        except PatchsetError:
+            mend(project, lock_fd)
+            raise
+        journal_path(project).unlink()
+
+
+def mend(project: Project, lock_fd: int) -> list[str]:
+    """Put checkouts that a killed command left between two states back to the old one; returns their names.
+
+    Raises PatchsetError (REFUSED) naming the file if somebody has edited one of them since.
+    """
+    moves = read_journal(project)
+    with _undisturbed():
+        for move in moves:
+            _put_back(open_checkout(project.path(move.name)), move, lock_fd)
+        if moves:
+            journal_path(project).unlink()
+    return [move.name for move in moves]
+
+
+def _checkout(checkout: Checkout, commit: str, lock_fd: int) -> None:
+    heads = checkout.heads()
+    # lock_fd: if this process is killed, the git that it leaves behind still holds the lock until it has ended.
+    if commit == heads.base:
+        checkout.run("checkout", "--quiet", "--detach", commit, pass_fds=(lock_fd,))
+        if heads.branch:
+            checkout.run("update-ref", "-d", BRANCH)
+    else:
+        checkout.run("checkout", "--quiet", "-B", "patched", commit, pass_fds=(lock_fd,))
+
+
+def _put_back(checkout: Checkout, move: Move, lock_fd: int) -> None:
+    changed = checkout.changed(move.old, move.new)
+    contents = {path: (checkout.blob(move.old, path), checkout.blob(move.new, path)) for path in changed}
+    checkout.close()
+    edited = [path for path, sides in contents.items() if not _is_between(checkout.path, path, sides)]
+    if edited:
+        raise PatchsetError(
+            f"{checkout.name}: a command was killed while it changed the checkout, and since then somebody has edited "
+            + ", ".join(str(checkout.path / path) for path in edited),
+            "move your copy of these files away, then run the command again",
+            Exit.REFUSED,
+        )
+    if checkout.heads().head not in (move.old, move.new):
+        raise PatchsetError(
+            f"{checkout.name}: a command was killed while it changed the checkout, and HEAD was moved since",
+            f"keep your commits (git -C {checkout.path} branch mine), then: git -C {checkout.path} checkout {move.old}",
+            Exit.REFUSED,
+        )
+    # Its owner is dead: this process holds the lock that it held.
+    (checkout.path / ".git" / "index.lock").unlink(missing_ok=True)
+    for path, (old, _) in contents.items():
+        if old is None:
+            _remove(checkout.path, path)
+    kept = "".join(f"{path}\0" for path, (old, _) in contents.items() if old is not None).encode()
+    checkout.run("read-tree", move.old)
+    # -f: over what is there, which was found to be git's own; -u: with file times, so that status need not read them.
+    checkout.run("checkout-index", "-f", "-u", "-z", "--stdin", data=kept, pass_fds=(lock_fd,))
+    # -q: files elsewhere may carry a user's edits; the command that follows names them.
+    checkout.run("update-index", "-q", "--refresh", "--ignore-submodules")
+    if move.old == checkout.heads().base:
+        checkout.run("update-ref", "--no-deref", "HEAD", move.old)
+    else:
+        checkout.run("update-ref", BRANCH, move.old)
+        checkout.run("symbolic-ref", "HEAD", BRANCH)
+
+
+def _is_between(where: Path, path: str, sides: tuple[bytes | None, bytes | None]) -> bool:
+    """True if the file is one side, absent, or a half-written copy of a side: nothing of a user's."""
+    place = where / path
+    if _under_a_file(where, path):
+        return False
+    if place.is_symlink():
+        found = str(place.readlink()).encode()
+    elif place.is_file():
+        found = place.read_bytes()
+    else:
+        return not place.exists()
+    return any(side is not None and side.startswith(found) for side in sides)
+
+
+def _remove(where: Path, path: str) -> None:
+    place = where / path
+    place.unlink(missing_ok=True)
+    for parent in place.parents:
+        if parent == where or not parent.exists():
+            continue
+        if any(parent.iterdir()):
+            break
+        parent.rmdir()
+
+
+def _write_journal(project: Project, moves: list[Move]) -> None:
+    path = journal_path(project)
+    draft = path.with_suffix(".new")
+    with draft.open("w") as file:
+        json.dump([asdict(move) for move in moves], file)
+        file.flush()
+        os.fsync(file.fileno())  # the rename must not reach the disk before the content
+    draft.replace(path)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back; this process and the gits that it starts see them at the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
