@@ -1,13 +1,15 @@
 """fetch: make the checkouts that are missing, in parallel, each from the first source that works."""
 
+import queue
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import Cancelled, Exit, PatchsetError
+from .errors import Exit, PatchsetError
 from .gitrepo import BASE, SOURCES, init_checkout, is_absent, open_checkout
 from .gitsource import Network, fetch_git
 from .lock import Framework
@@ -16,7 +18,7 @@ from .project import Project, exclusive
 from .sdist import download, import_sdist
 from .stack import check_source
 
-JOIN_LIMIT = 3.0  # how long Ctrl-C waits for the workers; what they leave is removed
+STOP_LIMIT = 1.0  # how long Ctrl-C waits for a worker; what it leaves is removed
 
 
 @dataclass(frozen=True)
@@ -40,34 +42,40 @@ def fetch(project: Project, only: list[str], source: str | None, lines: Lines) -
     with exclusive(project):
         _remove_leftovers(project)
         network = Network()
-        outcomes: dict[str, Outcome] = {}
+        ended: queue.Queue[Outcome | BaseException] = queue.Queue()
 
         def work(name: str) -> None:
             try:
-                outcomes[name] = _fetch_one(project, name, source, network, lines)
-            except Cancelled:
-                return
+                outcome = _fetch_one(project, name, source, network, lines)
             except PatchsetError as error:
-                outcomes[name] = Outcome(name, "failed", error.what, [error.next_step], error.code)
+                outcome = Outcome(name, "failed", error.what, [error.next_step], error.code)
             except OSError as error:
-                outcomes[name] = Outcome(name, "failed", f"{error}", ["free some space, or mend it"], Exit.SYSTEM)
-            lines.say(name, f"{outcomes[name].state}: {outcomes[name].detail}", done=True)
+                outcome = Outcome(name, "failed", str(error), ["free some space, or mend its rights"], Exit.SYSTEM)
+            except BaseException as error:  # Cancelled, or a fault of ours
+                ended.put(error)
+                return
+            lines.say(name, f"{outcome.state}: {outcome.detail}", done=True)
+            ended.put(outcome)
 
-        # Daemons: a worker that hangs in a slow read must not keep an interrupted process alive.
-        workers = [threading.Thread(target=work, args=(name,), daemon=True) for name in names]
+        for name in names:
+            # Daemons: a worker that hangs in a slow read must not keep an interrupted process alive.
+            threading.Thread(target=work, args=(name,), daemon=True).start()
+        outcomes = []
         try:
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
-        except KeyboardInterrupt:
+            # A queue, because Python 3.11 takes a thread for ended once Ctrl-C has interrupted its `join`.
+            while len(outcomes) < len(names):
+                outcomes.append(ended.get())
+                if isinstance(outcomes[-1], BaseException):
+                    raise outcomes[-1]
+        except BaseException:
             network.stop()
-            for worker in workers:
-                worker.join(JOIN_LIMIT)
+            with suppress(queue.Empty):
+                for _ in range(len(names) - len(outcomes)):
+                    ended.get(timeout=STOP_LIMIT)
             raise
         finally:
             _remove_leftovers(project)
-    return [outcomes[name] for name in names]
+    return sorted(outcomes, key=lambda outcome: names.index(outcome.name))
 
 
 def _remove_leftovers(project: Project) -> None:

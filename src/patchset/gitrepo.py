@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -64,7 +65,8 @@ class GitError(PatchsetError):
 
     def __init__(self, where: Path, args: tuple[str, ...], stderr: str) -> None:
         self.stderr = stderr.strip()
-        self.disk_full = "No space left on device" in stderr
+        # git does not always pass the system's words on.
+        self.disk_full = "No space left on device" in stderr or shutil.disk_usage(where).free < 2**20
         next_step = (
             f"free some space on the disk of {where}"
             if self.disk_full

@@ -138,7 +138,7 @@ def _write_commit(stream: BinaryIO, archive: tarfile.TarFile, message: str, netw
             tarfile.data_filter(member, "/sdist")
         except tarfile.FilterError as error:
             raise PatchsetError(f"{archive.name}: {error}", "do not trust this file", Exit.SOURCE) from error
-        if "\n" in path or path.startswith('"') or ".git" in path.split("/"):
+        if "\n" in path or path.startswith('"') or {"", ".", "..", ".git"}.intersection(path.split("/")):
             raise PatchsetError(f"{archive.name}: odd name {path!r}", "do not trust this file", Exit.SOURCE)
         if member.issym():
             mode, content = b"120000", member.linkname.encode()

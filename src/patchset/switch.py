@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .errors import Exit, PatchsetError
-from .gitrepo import BRANCH, Checkout, Heads, open_checkout
+from .gitrepo import BASE, BRANCH, Checkout, Heads, open_checkout
 from .project import Project
+
+# Free space to start a switch with. It needs little, but git reports a full disk in many ways, some in mid-file.
+RESERVE = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,11 @@ def switch(project: Project, moves: list[Move], lock_fd: int) -> None:
     """
     if not moves:
         return
+    free = shutil.disk_usage(project.frameworks).free
+    if free < RESERVE:
+        raise PatchsetError(
+            f"only {free / 2**20:.1f} MiB are free on the disk of {project.frameworks}", "free some space", Exit.SYSTEM
+        )
     with _undisturbed():
         _write_journal(project, moves)
         try:
@@ -97,7 +106,7 @@ def _checkout(checkout: Checkout, commit: str, lock_fd: int) -> None:
     heads = checkout.heads()
     # lock_fd: if this process is killed, the git that it leaves behind still holds the lock until it has ended.
     if commit == heads.base:
-        checkout.run("checkout", "--quiet", "--detach", commit, pass_fds=(lock_fd,))
+        checkout.run("checkout", "--quiet", "--detach", BASE, pass_fds=(lock_fd,))
         if heads.branch:
             checkout.run("update-ref", "-d", BRANCH)
     else:
