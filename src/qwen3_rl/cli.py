@@ -1,0 +1,52 @@
+"""`qwen3-rl COMMAND`: what a user runs beside the patched frameworks.
+
+Each command lives in its own module, which is imported only when that command is asked for, and offers
+``add_arguments(parser)`` and ``run(args) -> int`` (the exit code).
+
+Exit codes: 0 done; 1 the command found what it looks for to be wrong; 2 wrong usage or input.
+"""
+
+import argparse
+import importlib
+import sys
+
+from qwen3_rl.errors import UserError
+
+COMMANDS = {
+    "build": ("qwen3_rl.build", "install the patched checkouts and what they import"),
+    "data": ("qwen3_rl.data.cli", "make training data in veRL's parquet form"),
+    "tiny-model": ("qwen3_rl.data.tiny_model", "make a tiny, randomly initialised Qwen3 with its tokenizer"),
+    "attest": (
+        "qwen3_rl.launch.attest",
+        "are the verl and vllm that this Python imports the patched ones?",
+    ),
+    "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(
+        prog="qwen3-rl",
+        description="RL post-training of Qwen3 on patched veRL and vLLM: preparing, checking, reporting.",
+        epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input.",
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, help_text) in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=help_text, description=help_text[0].upper() + help_text[1:] + ".")
+        if argv[:1] == [name]:
+            command = importlib.import_module(module)
+            command.add_arguments(sub)
+            sub.set_defaults(run=command.run)
+    args = parser.parse_args(argv)
+    try:
+        return args.run(args)
+    except UserError as error:
+        print(error.render(), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

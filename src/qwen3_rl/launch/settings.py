@@ -1,0 +1,32 @@
+"""The launcher's settings: environment variables, as an env script exports them."""
+
+import os
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from qwen3_rl.errors import UserError
+
+
+class Settings(BaseModel):
+    """Every field is the environment variable of the same name in upper case."""
+
+    model_config = ConfigDict(frozen=True)
+
+    npus_per_node: int = Field(16, ge=1)  # dies that Ray offers as the resource "NPU"; logical on a CPU
+    ray_port: int = Field(29444, ge=1024, le=65535)
+    ray_num_cpus: int | None = Field(None, ge=1)  # Ray's own count where not given
+    ray_object_store_bytes: int | None = Field(None, ge=80_000_000)  # Ray's own choice where not given
+    run_name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    outputs_dir: str = Field("outputs", min_length=1)
+
+
+def read_settings() -> Settings:
+    """Raises UserError naming the variable and its value."""
+    given = {name: os.environ[name.upper()] for name in Settings.model_fields if os.environ.get(name.upper())}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(
+            f"{str(first['loc'][0]).upper()}={first['input']!r}: {first['msg']}", "correct it in the env script"
+        ) from None

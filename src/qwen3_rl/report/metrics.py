@@ -1,0 +1,43 @@
+"""metrics.jsonl: one JSON object a training step, veRL's own metric names as keys."""
+
+import json
+from pathlib import Path
+
+# Written by veRL's file logger (verl/utils/tracking.py, FileLogger): {"step": N, "data": {metric: value}} a line.
+RAW_METRICS = "verl-tracking.jsonl"
+METRICS = "metrics.jsonl"
+
+
+def read_tracking(path: Path) -> list[dict]:
+    """The steps in ``path``, in order, each {"step": N, metric: value}; a last line cut off by a kill is left out.
+
+    Lines of one step (training, then validation) are merged; a step that was run again after a restart replaces the
+    earlier one.
+    """
+    steps: dict[int, dict] = {}
+    for line in path.read_text().splitlines():
+        try:
+            record = json.loads(line)
+            step, data = record["step"], record["data"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        again = "training/global_step" in data and "training/global_step" in steps.get(step, {})
+        steps[step] = {"step": step, **({} if again else steps.get(step, {})), **data}
+    return [steps[step] for step in sorted(steps)]
+
+
+def write_metrics(run_folder: Path) -> int:
+    """Turn veRL's tracking file into metrics.jsonl; returns the number of training steps, 0 where there is no file."""
+    raw = run_folder / RAW_METRICS
+    if not raw.is_file():
+        return 0
+    steps = read_tracking(raw)
+    (run_folder / METRICS).write_text("".join(json.dumps(step) + "\n" for step in steps))
+    raw.unlink()
+    return sum("training/global_step" in step for step in steps)
+
+
+def read_metrics(run_folder: Path) -> list[dict]:
+    """The training steps of metrics.jsonl."""
+    with (run_folder / METRICS).open() as file:
+        return [step for line in file if "training/global_step" in (step := json.loads(line))]

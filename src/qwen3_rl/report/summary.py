@@ -1,0 +1,75 @@
+"""`qwen3-rl summary RUN`: the steps of one run as a table and as curves.png."""
+
+import argparse
+from pathlib import Path
+from statistics import fmean
+
+from rich.console import Console
+from rich.table import Table
+
+from qwen3_rl.errors import UserError
+from qwen3_rl.report.metrics import METRICS, read_metrics
+
+REWARD = "critic/rewards/mean"
+LENGTH = "response_length/mean"
+SECONDS = "timing_s/step"
+
+
+def table(steps: list[dict]) -> Table:
+    result = Table(title="GRPO steps")
+    for name in ("step", "reward", "response length", "seconds"):
+        result.add_column(name, justify="right")
+    for step in steps:
+        result.add_row(str(step["step"]), f"{step[REWARD]:.3f}", f"{step[LENGTH]:.1f}", f"{step[SECONDS]:.1f}")
+    return result
+
+
+def draw(steps: list[dict], path: Path, title: str) -> None:
+    """curves.png: reward above, response length below, over the step."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6), layout="constrained")
+    x = [step["step"] for step in steps]
+    for axis, key, label, colour in (
+        (axes[0], REWARD, "reward (mean)", "tab:blue"),
+        (axes[1], LENGTH, "response length (mean, tokens)", "tab:orange"),
+    ):
+        axis.plot(x, [step[key] for step in steps], marker="o", markersize=3, color=colour)
+        axis.set_ylabel(label)
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    axes[1].set_xlabel("training step")
+    axes[1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def verdict(steps: list[dict]) -> str:
+    """One sentence: the reward at both ends and the median-free facts a reader looks for first."""
+    few = min(5, len(steps))
+    first = fmean(step[REWARD] for step in steps[:few])
+    last = fmean(step[REWARD] for step in steps[-few:])
+    seconds = sum(step[SECONDS] for step in steps)
+    return f"mean reward {first:.3f} in the first {few} steps, {last:.3f} in the last {few}; {seconds:.0f} s in {len(steps)} steps"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="an outputs/RUN folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    if not (args.run_folder / METRICS).is_file():
+        raise UserError(f"{args.run_folder} holds no {METRICS}", "name a folder under outputs/ whose run has ended")
+    steps = read_metrics(args.run_folder)
+    if not steps:
+        raise UserError(f"{args.run_folder / METRICS} holds no training step", f"read {args.run_folder / 'train.log'}")
+    Console().print(table(steps))
+    draw(steps, args.run_folder / "curves.png", args.run_folder.name)
+    print(verdict(steps))
+    print(f"curves: {args.run_folder / 'curves.png'}")
+    return 0
