@@ -6,7 +6,7 @@ root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 # Settings to change, here or from the environment.
 MODEL_PATH=${MODEL_PATH:-$root/models/tiny-qwen3} # a Hugging Face folder
 DATA_DIR=${DATA_DIR:-$root/data/arithmetic}       # train.parquet and test.parquet
-STEPS=${STEPS:-30}                                # training steps
+STEPS=${STEPS:-24}                                # training steps
 TRAIN_BATCH=${TRAIN_BATCH:-32}                    # prompts a step
 RESPONSES=${RESPONSES:-8}                         # responses a prompt (the group)
 LEARNING_RATE=${LEARNING_RATE:-1e-2}              # fits the tiny model; for a real one take 1e-6

@@ -29,7 +29,7 @@ def _die_with_parent() -> None:
 
 
 def start(argv: list[str], env: dict[str, str], stdout) -> subprocess.Popen:
-    """Start ``argv`` in a session of its own: a Ctrl-C at the terminal reaches the launcher alone, which then decides."""
+    """Start ``argv`` in a session of its own: Ctrl-C at the terminal reaches the launcher alone, which then decides."""
     return subprocess.Popen(
         argv,
         env=env,
@@ -37,7 +37,7 @@ def start(argv: list[str], env: dict[str, str], stdout) -> subprocess.Popen:
         stdout=stdout,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=_die_with_parent,  # noqa: PLW1509 (no other thread runs yet when the launcher starts processes)
+        preexec_fn=_die_with_parent,
     )
 
 

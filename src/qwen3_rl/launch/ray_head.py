@@ -27,11 +27,12 @@ def check_room(settings: Settings) -> None:
 
     A second raylet would offer the same NPUs a second time, and Ray itself takes 38 s to report a taken port.
     """
-    running = [
-        f"{process.info['name']} (process {process.pid}, since {datetime.fromtimestamp(process.info['create_time']):%H:%M:%S})"
-        for process in psutil.process_iter(["name", "uids", "create_time"])
-        if process.info["name"] in SERVERS and process.info["uids"] and process.info["uids"].real == os.getuid()
-    ]
+    running = []
+    for process in psutil.process_iter(["name", "uids", "create_time"]):
+        info = process.info
+        if info["name"] in SERVERS and info["uids"] and info["uids"].real == os.getuid():
+            since = datetime.fromtimestamp(info["create_time"])
+            running.append(f"{info['name']} (process {process.pid}, since {since:%H:%M:%S})")
     if running:
         raise UserError(
             f"a Ray of yours is running on this machine: {', '.join(running)}",

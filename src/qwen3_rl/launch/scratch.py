@@ -15,7 +15,7 @@ from qwen3_rl.launch.processes import descendants
 
 PREFIX = "qwen3-rl-"
 SEGMENTS = "shared-memory"
-SHM = Path("/dev/shm")  # noqa: S108 (where Linux puts POSIX shared memory)
+SHM = Path("/dev/shm")
 # Named by Python's multiprocessing, and by veRL's weight transfer.
 SEGMENT_NAME = re.compile(r"(psm_|verl_weights_)\w+")
 # A Unix socket's path has 107 bytes; Ray needs this many below its folder.
@@ -77,10 +77,10 @@ class Scratch:
             try:
                 total += process.memory_full_info().pss
                 fds = Path(f"/proc/{process.pid}/fd")
-                targets = [os.readlink(fd) for fd in fds.iterdir()]
+                targets = [fd.readlink() for fd in fds.iterdir()]
             except (psutil.Error, OSError):
                 continue  # it has just ended
-            names = (Path(target).name for target in targets if target.startswith(f"{SHM}/"))
+            names = (target.name for target in targets if target.parent == SHM)
             segments.update(name for name in names if SEGMENT_NAME.fullmatch(name))
         self.peak_bytes = max(self.peak_bytes, total)
         return segments

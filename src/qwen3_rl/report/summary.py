@@ -50,12 +50,13 @@ def draw(steps: list[dict], path: Path, title: str) -> None:
 
 
 def verdict(steps: list[dict]) -> str:
-    """One sentence: the reward at both ends and the median-free facts a reader looks for first."""
+    """One sentence: the reward at both ends, and the time."""
     few = min(5, len(steps))
     first = fmean(step[REWARD] for step in steps[:few])
     last = fmean(step[REWARD] for step in steps[-few:])
     seconds = sum(step[SECONDS] for step in steps)
-    return f"mean reward {first:.3f} in the first {few} steps, {last:.3f} in the last {few}; {seconds:.0f} s in {len(steps)} steps"
+    ends = f"mean reward {first:.3f} in the first {few} steps, {last:.3f} in the last {few}"
+    return f"{ends}; {len(steps)} steps took {seconds:.0f} s"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
