@@ -133,22 +133,24 @@ def _status(project: Project, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"frameworks": {each.name: asdict(each) for each in found}}, indent=2))
         return Exit.OK
+    rows = [row for each in found for row in _rows(each)]
     console = Console()
-    table = Table(box=None if not console.is_terminal else Table().box)
-    for column in ("framework", "patch", "state", "files"):
-        table.add_column(column, overflow="fold")
+    if console.is_terminal:
+        table = Table("framework", "patch", "state", "files", show_lines=False)
+        for row in rows:
+            table.add_row(*row, style="" if row[1] else "bold")
+        console.print(table)
+    else:  # nothing folded or cut, for a log or grep
+        for name, *rest in rows:
+            print("  ".join(filter(None, [name.ljust(16), *rest])))
     for each in found:
-        table.add_row(f"{each.name} {each.version}", "", each.state, " ".join(each.edited), style="bold")
-        for patch in each.patches:
-            table.add_row("", patch.name, patch.state, " ".join(patch.files))
-    console.print(table)
-    for each in found:
-        _explain(each)
+        if each.problem:
+            print(f"{each.name}: {each.problem}")
+        if each.next_step:
+            print(f"{each.name}: next: {each.next_step}")
     return Exit.OK
 
 
-def _explain(each: FrameworkStatus) -> None:
-    if each.problem:
-        print(f"{each.name}: {each.problem}")
-    if each.next_step:
-        print(f"{each.name}: next: {each.next_step}")
+def _rows(each: FrameworkStatus) -> list[tuple[str, str, str, str]]:
+    whole = (each.name, "", f"{each.state} ({each.version})", " ".join(each.edited))
+    return [whole, *((each.name, patch.name, patch.state, " ".join(patch.files)) for patch in each.patches)]

@@ -40,5 +40,12 @@ class PatchsetError(Exception):
         self.code = code
 
 
+class Unavailable(PatchsetError):
+    """A source that cannot be had now; the next one is tried."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, "check the network, a proxy or PIP_INDEX_URL", Exit.SOURCE)
+
+
 class Cancelled(Exception):
     """Raised inside a worker thread once the command was told to stop."""

@@ -4,15 +4,15 @@ import queue
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from .errors import Exit, PatchsetError
-from .gitrepo import BASE, SOURCES, init_checkout, is_absent, open_checkout
+from .errors import Exit, PatchsetError, Unavailable
+from .gitrepo import init_checkout, is_absent, open_checkout
 from .gitsource import Network, fetch_git
-from .lock import Framework
+from .lock import Sdist
 from .progress import Lines
 from .project import Project, exclusive
 from .sdist import download, import_sdist
@@ -91,24 +91,26 @@ def _fetch_one(project: Project, name: str, source: str | None, network: Network
     path = project.path(name)
     if not is_absent(path):
         return _already_here(project, name, source)
-    attempts: list[tuple[str, Callable[[Path], None]]] = []
-    if source != "sdist":
-        attempts += [(url, _git_attempt(framework, url, network, lines, name)) for url in framework.sources]
-    if source != "git" and framework.sdist:
-        attempts.append((framework.sdist.file, _sdist_attempt(project, framework, network, lines, name)))
+    sources: list[str | Sdist] = [] if source == "sdist" else list(framework.sources)
+    if framework.sdist and source != "git":
+        sources.append(framework.sdist)
     reasons = []
-    for shown, attempt in attempts:
+    for each in sources:
+        shown = each.file if isinstance(each, Sdist) else each
         lines.say(name, f"tries {shown}")
         # Beside its final place, so that the rename at the end is one step within one disk.
         draft = Path(tempfile.mkdtemp(prefix=f".tmp-{name}-", dir=project.frameworks))
+        show = partial(lines.advance, name)
         try:
-            attempt(draft)
+            if isinstance(each, Sdist):
+                file = download(each, project.frameworks / ".cache", network, show)
+                import_sdist(init_checkout(draft), file, each, network)
+            else:
+                fetch_git(init_checkout(draft), framework, each, network, show)
             draft.chmod(0o755)  # mkdtemp's folders are the user's alone
             draft.rename(path)
             return Outcome(name, "fetched", f"{framework.version} from {shown}")
-        except PatchsetError as error:
-            if error.code is not Exit.SOURCE or "sha256" in error.what:
-                raise
+        except Unavailable as error:
             reasons.append(f"{shown}: {error.what}")
             lines.say(name, reasons[-1])
         finally:
@@ -130,25 +132,3 @@ def _already_here(project: Project, name: str, source: str | None) -> Outcome:
             Exit.REFUSED,
         )
     return Outcome(name, "here", f"{project.lock.frameworks[name].version} is already here ({kind})")
-
-
-def _git_attempt(framework: Framework, url: str, network: Network, lines: Lines, name: str) -> Callable[[Path], None]:
-    def attempt(draft: Path) -> None:
-        checkout = init_checkout(draft)
-        fetch_git(checkout, framework, url, network, lambda text: lines.advance(name, text))
-        checkout.run("update-ref", f"{SOURCES}git-{framework.commit}", BASE)
-
-    return attempt
-
-
-def _sdist_attempt(
-    project: Project, framework: Framework, network: Network, lines: Lines, name: str
-) -> Callable[[Path], None]:
-    def attempt(draft: Path) -> None:
-        sdist = framework.sdist
-        file = download(sdist, project.frameworks / ".cache", network, lambda text: lines.advance(name, text))
-        checkout = init_checkout(draft)
-        import_sdist(checkout, file, f"{name} {framework.version}\n\n{sdist.file}, sha256 {sdist.sha256}\n", network)
-        checkout.run("update-ref", f"{SOURCES}sdist-{sdist.sha256}", BASE)
-
-    return attempt

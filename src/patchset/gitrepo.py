@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def harden_environment() -> None:
     """Clean this process's environment for every git that it will start; call once, at the start."""
     for key in [key for key in os.environ if key.startswith("GIT_") and not KEPT.fullmatch(key)]:
         del os.environ[key]
-    count = int(os.environ.get("GIT_CONFIG_COUNT", "0"))
+    given = os.environ.get("GIT_CONFIG_COUNT", "")
+    count = int(given) if given.isdigit() else 0
     for i, (key, value) in enumerate(OVERRIDES.items(), count):
         os.environ[f"GIT_CONFIG_KEY_{i}"] = key
         os.environ[f"GIT_CONFIG_VALUE_{i}"] = value
@@ -66,7 +68,7 @@ class GitError(PatchsetError):
     def __init__(self, where: Path, args: tuple[str, ...], stderr: str) -> None:
         self.stderr = stderr.strip()
         # git does not always pass the system's words on.
-        self.disk_full = "No space left on device" in stderr or shutil.disk_usage(where).free < 2**20
+        self.disk_full = "No space left on device" in stderr or shutil.disk_usage(where).free < 2**17
         next_step = (
             f"free some space on the disk of {where}"
             if self.disk_full
@@ -116,7 +118,7 @@ class Checkout:
         pass_fds: tuple[int, ...] = (),
     ) -> str:
         """Run one git command, feed it `data`, return its output without the last newline."""
-        with tempfile.TemporaryFile() as feed:
+        with tempfile.TemporaryFile() if data else nullcontext() as feed:
             if data:
                 feed.write(data)
                 feed.seek(0)

@@ -1,6 +1,7 @@
 """One commit from one git URL, without ever waiting long for a host that does not answer."""
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -9,8 +10,8 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from .errors import Cancelled, Exit, PatchsetError
-from .gitrepo import BASE, Checkout
+from .errors import Cancelled, Unavailable
+from .gitrepo import BASE, SOURCES, Checkout, GitError
 from .lock import Framework
 
 ANSWER_LIMIT = 10.0  # seconds until a host's first sign of life
@@ -38,21 +39,20 @@ def fetch_git(
 ) -> None:
     """Fetch exactly the lock's commit from `url` into an empty checkout, tag it as the base and check it out.
 
-    Raises PatchsetError (SOURCE) if the host is silent, refuses, or serves another commit.
+    Raises Unavailable if the host is silent, refuses, or serves another commit; GitError where the disk is full.
     """
     # --depth 1: the commit without its history. --no-tags: no refs but ours. -v: so that a host's first answer shows.
-    _transfer(
-        checkout, url, network, show, "fetch", "-v", "--progress", "--depth", "1", "--no-tags", url, framework.commit
-    )
+    fetch = ("fetch", "-v", "--progress", "--depth", "1", "--no-tags", url, framework.commit)
+    _transfer(checkout, url, network, show, *fetch)
     got = checkout.run("rev-parse", "FETCH_HEAD")
     if got != framework.commit:
-        raise PatchsetError(f"serves {got}, not {framework.commit}", "check the lock's sources", Exit.SOURCE)
+        raise Unavailable(f"serves {got}, not {framework.commit}")
     checkout.run("update-ref", BASE, got)
+    checkout.run("update-ref", f"{SOURCES}git-{got}", got)
     checkout.run("checkout", "--quiet", "--detach", got)
     if framework.submodules:
-        _transfer(
-            checkout, url, network, show, "submodule", "update", "--init", "--recursive", "--depth", "1", "--progress"
-        )  # fmt: skip
+        update = ("submodule", "update", "--init", "--recursive", "--depth", "1", "--progress")
+        _transfer(checkout, url, network, show, *update)
 
 
 def _host(url: str) -> str:
@@ -64,11 +64,7 @@ def _transfer(checkout: Checkout, url: str, network: Network, show: Callable[[st
     host = _host(url)
     # A session of its own: no terminal to ask passwords on, and git's helpers die with it.
     process = checkout.start(
-        *args,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
+        *args, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
         said = _watch(process, host, network, show)
@@ -78,12 +74,11 @@ def _transfer(checkout: Checkout, url: str, network: Network, show: Callable[[st
         process.wait()
         process.stderr.close()
     if process.returncode:
-        lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
-        fatal = next(
-            (line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "failed"
-        )
-        code = Exit.SYSTEM if "No space left" in fatal else Exit.SOURCE
-        raise PatchsetError(fatal.partition(": ")[2] or fatal, f"free some space on {checkout.path.parent}", code)
+        error = GitError(checkout.path, args, said.decode("utf-8", "replace"))
+        if error.disk_full:
+            raise error
+        reason = re.search(r"^(?:fatal|error): (?:unable to access '\S*': )?(.*)", error.stderr, re.M)
+        raise Unavailable(reason[1] if reason else error.stderr)
 
 
 def _watch(process: subprocess.Popen, host: str, network: Network, show: Callable[[str], None]) -> bytes:
@@ -98,7 +93,7 @@ def _watch(process: subprocess.Popen, host: str, network: Network, show: Callabl
             said, limit, last = (said + chunk)[-8000:], STALL_LIMIT, time.monotonic()
             show(chunk.decode("utf-8", "replace").replace("\r", "\n").strip().rpartition("\n")[2])
         elif limit == ANSWER_LIMIT and host in network.silent:
-            raise PatchsetError(f"{host} does not answer", "check the network or a proxy", Exit.SOURCE)
+            raise Unavailable(f"{host} does not answer")
         elif time.monotonic() - last > limit:
             network.silent.add(host)
-            raise PatchsetError(f"no answer from {host} in {limit:.0f} s", "check the network or a proxy", Exit.SOURCE)
+            raise Unavailable(f"no answer from {host} in {limit:.0f} s")

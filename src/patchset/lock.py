@@ -1,6 +1,5 @@
 """patches/stack.toml as typed objects; anything unknown or malformed is refused."""
 
-import re
 import tomllib
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -108,9 +107,12 @@ def load_lock(path: Path, shown: str) -> Lock:
 
 
 def set_patched_sha256(text: str, name: str, value: str) -> str:
-    """Return the lock's text with one framework's patched_sha256 set, all else (comments too) untouched."""
+    """Return the lock's text with one framework's patched_sha256 set, all else (comments too) untouched.
+
+    The framework's `[frameworks.NAME]` must be a line of its own, as in every lock of ours.
+    """
     lines = text.splitlines(keepends=True)
-    start = next(i for i, line in enumerate(lines) if re.match(rf'\[frameworks\."?{re.escape(name)}"?\]', line))
+    start = lines.index(f"[frameworks.{name}]\n")
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
     entry = f'patched_sha256 = "{value}"\n'
     for i in range(start, end):

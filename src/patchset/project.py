@@ -67,7 +67,7 @@ def find_project(root: str | None) -> Project:
         raise PatchsetError(
             f"{path / LOCK} is not there", "name the repository's folder with --root or PATCHSET_ROOT", Exit.USAGE
         )
-    return Project(path, path / os.environ.get("FRAMEWORKS_DIR", "frameworks"))
+    return Project(path, path / (os.environ.get("FRAMEWORKS_DIR") or "frameworks"))
 
 
 def _lock_file(project: Project) -> Path:

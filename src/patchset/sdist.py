@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import stat
 import subprocess
 import tarfile
@@ -9,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import Exit, PatchsetError
-from .gitrepo import BASE, Checkout, GitError
+from .errors import Exit, PatchsetError, Unavailable
+from .gitrepo import BASE, SOURCES, Checkout, GitError
 from .gitsource import Network
 from .lock import Sdist
 
@@ -22,7 +23,8 @@ WHO = b"patchset <patchset@localhost> 946684800 +0000"
 def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], None]) -> Path:
     """The sdist's file in `cache`, downloaded unless it is there with the right hash.
 
-    Raises PatchsetError (SOURCE) if the index does not have it or serves other bytes; OSError where the disk is full.
+    Raises Unavailable if the index does not have it, PatchsetError (SOURCE) if it serves other bytes, OSError where the
+    disk is full.
     """
     path = cache / sdist.file
     if path.is_file():
@@ -53,7 +55,7 @@ def _sha256(path: Path) -> str:
 def _download(sdist: Sdist, part: Path, network: Network, show: Callable[[str], None]) -> None:
     # Imported here: they take longer than a whole `patchset status`.
     import requests
-    from pypi_simple import NoSuchProjectError, PyPISimple
+    from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
 
     index = [url] if (url := os.environ.get("PIP_INDEX_URL")) else []
     try:
@@ -63,20 +65,20 @@ def _download(sdist: Sdist, part: Path, network: Network, show: Callable[[str], 
             page = client.get_project_page(sdist.project, timeout=TIMEOUT)
             package = next((each for each in page.packages if each.filename == sdist.file), None)
             if package is None:
-                raise PatchsetError(f"the index has no {sdist.file}", "check PIP_INDEX_URL", Exit.SOURCE)
+                raise Unavailable(f"the index has no {sdist.file}")
             # The lock's hash is the one that counts; it is checked on the finished file.
             client.download_package(
                 package, part, verify=False, progress=lambda size: _Meter(network, show, size), timeout=TIMEOUT
             )
-    except (requests.RequestException, NoSuchProjectError) as error:
-        raise PatchsetError(_reason(error), "check the network, a proxy or PIP_INDEX_URL", Exit.SOURCE) from error
+    except (requests.RequestException, NoSuchProjectError, UnsupportedContentTypeError) as error:
+        raise Unavailable(_reason(error)) from error
 
 
 def _reason(error: BaseException) -> str:
     # requests wraps urllib3's errors several deep; the innermost says what happened.
     while inner := error.__cause__ or error.__context__:
         error = inner
-    return f"{type(error).__name__}: {error}"
+    return re.sub(r"//[^/@\s]*@", "//", f"{type(error).__name__}: {error}")  # no password of an index in a log
 
 
 class _Meter:
@@ -98,7 +100,7 @@ class _Meter:
         self._show(f"{self._done / 1e6:.1f}{of} MB")
 
 
-def import_sdist(checkout: Checkout, file: Path, message: str, network: Network) -> None:
+def import_sdist(checkout: Checkout, file: Path, sdist: Sdist, network: Network) -> None:
     """Commit the content of `file` without its top folder, tag it as the base and check it out.
 
     `git fast-import` takes bytes and modes from the archive itself, so no umask, ignore file or file system changes the
@@ -107,7 +109,7 @@ def import_sdist(checkout: Checkout, file: Path, message: str, network: Network)
     process = checkout.start("fast-import", "--quiet", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         with tarfile.open(file) as archive:
-            _write_commit(process.stdin, archive, message, network)
+            _write_commit(process.stdin, archive, f"{sdist.file}\n\nsha256 {sdist.sha256}\n", network)
         process.stdin.close()
     except BrokenPipeError:
         pass  # fast-import has ended early; its message follows
@@ -119,6 +121,7 @@ def import_sdist(checkout: Checkout, file: Path, message: str, network: Network)
         process.wait()
     if process.returncode:
         raise GitError(checkout.path, ("fast-import",), said)
+    checkout.run("update-ref", f"{SOURCES}sdist-{sdist.sha256}", BASE)
     checkout.run("checkout", "--quiet", "--detach", BASE)
 
 

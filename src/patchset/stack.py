@@ -16,10 +16,9 @@ WORKERS = 4
 
 @dataclass(frozen=True)
 class Result:
-    """What a command did: names of checkouts changed, left as they were, absent, mended; and remarks."""
+    """What a command did: names of checkouts changed, absent, mended first; and remarks."""
 
     changed: list[str]
-    unchanged: list[str]
     absent: list[str]
     mended: list[str]
     remarks: list[str]
@@ -78,8 +77,7 @@ def _move_all(project: Project, target: Callable[[Checkout, Heads], str], remark
             )
         moves = [move for move, _ in plans if move.old != move.new]
         switch(project, moves, lock_fd)
-    changed = [move.name for move in moves]
-    return Result(changed, [name for name in checkouts if name not in changed], absent, mended, remarks)
+    return Result([move.name for move in moves], absent, mended, remarks)
 
 
 def _judge(project: Project, name: str, found: str | None, expected: str | None) -> str:
@@ -126,5 +124,7 @@ def hashes(project: Project, only: list[str], write: bool) -> dict[str, str]:
             text = path.read_text()
             for name, value in found.items():
                 text = set_patched_sha256(text, name, value)
-            path.write_text(text)
+            draft = path.with_suffix(".new")
+            draft.write_text(text)
+            draft.replace(path)
     return found

@@ -1,7 +1,8 @@
 """status: what is applied, per framework and per patch, read without changing a work tree."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from .errors import Exit, PatchsetError
 from .gitrepo import Checkout, is_absent, open_checkout
@@ -80,17 +81,16 @@ def _whole(project: Project, name: str, patches: list[Patch], state: str, **more
 
 
 def _inspect(project: Project, checkout: Checkout, patches: list[Patch]) -> FrameworkStatus:
-    heads = checkout.heads()
-    dirty = checkout.dirty()
-    facts = {"source": heads.source, "base": heads.base, "head": heads.head}
+    heads, dirty = checkout.heads(), checkout.dirty()
+    whole = partial(
+        _whole, project, checkout.name, patches, source=heads.source, base=heads.base, head=heads.head, edited=dirty
+    )
     try:
         check_source(project, checkout, heads)
     except PatchsetError as error:
-        return _whole(project, checkout.name, patches, "outdated", edited=dirty, problem=error.what, **facts)
+        return whole("outdated", problem=error.what)
     if heads.head == heads.base:
-        return _whole(
-            project, checkout.name, patches, "not applied" if patches else "no patches", edited=dirty, **facts
-        )
+        return whole("not applied" if patches else "no patches")
     problem = None
     try:
         tip = prepare_tip(checkout, heads, patches)
@@ -110,7 +110,4 @@ def _inspect(project: Project, checkout: Checkout, patches: list[Patch]) -> Fram
     else:
         state = "drifted" if differing else "applied"
     edited = sorted(differing.difference(path for patch in patches for path in patch.files))
-    whole = _whole(project, checkout.name, [], state)
-    return FrameworkStatus(
-        checkout.name, whole.version, state, whole.next_step, edited=edited, problem=problem, patches=each, **facts
-    )
+    return replace(whole(state, edited=edited, problem=problem), patches=each)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .errors import Exit, PatchsetError
-from .gitrepo import BASE, BRANCH, Checkout, Heads, open_checkout
+from .gitrepo import BASE, BRANCH, Checkout, Heads, is_absent, open_checkout
 from .project import Project
 
 # Free space to start a switch with. It needs little, but git reports a full disk in many ways, some in mid-file.
@@ -82,7 +82,7 @@ def switch(project: Project, moves: list[Move], lock_fd: int) -> None:
         try:
             for move in moves:
                 _checkout(open_checkout(project.path(move.name)), move.new, lock_fd)
-        except PatchsetError:
+        except (PatchsetError, OSError):
             mend(project, lock_fd)
             raise
         journal_path(project).unlink()
@@ -96,7 +96,8 @@ def mend(project: Project, lock_fd: int) -> list[str]:
     moves = read_journal(project)
     with _undisturbed():
         for move in moves:
-            _put_back(open_checkout(project.path(move.name)), move, lock_fd)
+            if not is_absent(project.path(move.name)):
+                _put_back(open_checkout(project.path(move.name)), move, lock_fd)
         if moves:
             journal_path(project).unlink()
     return [move.name for move in moves]
@@ -114,6 +115,9 @@ def _checkout(checkout: Checkout, commit: str, lock_fd: int) -> None:
 
 
 def _put_back(checkout: Checkout, move: Move, lock_fd: int) -> None:
+    heads = checkout.heads()
+    if not {move.old, move.new} <= heads.ours:
+        return  # removed and fetched again since
     changed = checkout.changed(move.old, move.new)
     contents = {path: (checkout.blob(move.old, path), checkout.blob(move.new, path)) for path in changed}
     checkout.close()
@@ -125,7 +129,7 @@ def _put_back(checkout: Checkout, move: Move, lock_fd: int) -> None:
             "move your copy of these files away, then run the command again",
             Exit.REFUSED,
         )
-    if checkout.heads().head not in (move.old, move.new):
+    if heads.head not in (move.old, move.new):
         raise PatchsetError(
             f"{checkout.name}: a command was killed while it changed the checkout, and HEAD was moved since",
             f"keep your commits (git -C {checkout.path} branch mine), then: git -C {checkout.path} checkout {move.old}",
@@ -133,16 +137,24 @@ def _put_back(checkout: Checkout, move: Move, lock_fd: int) -> None:
         )
     # Its owner is dead: this process holds the lock that it held.
     (checkout.path / ".git" / "index.lock").unlink(missing_ok=True)
+    listed = "\0".join(contents).encode("utf-8", "surrogateescape")
+    # Only these paths: elsewhere the index and the files may carry a user's edits, which the next check will name.
+    checkout.run(
+        "--literal-pathspecs",
+        "reset",
+        "--quiet",
+        move.old,
+        "--pathspec-from-file=-",
+        "--pathspec-file-nul",
+        data=listed,
+    )
     for path, (old, _) in contents.items():
         if old is None:
             _remove(checkout.path, path)
-    kept = "".join(f"{path}\0" for path, (old, _) in contents.items() if old is not None).encode()
-    checkout.run("read-tree", move.old)
+    kept = b"\0".join(path.encode("utf-8", "surrogateescape") for path, (old, _) in contents.items() if old is not None)
     # -f: over what is there, which was found to be git's own; -u: with file times, so that status need not read them.
     checkout.run("checkout-index", "-f", "-u", "-z", "--stdin", data=kept, pass_fds=(lock_fd,))
-    # -q: files elsewhere may carry a user's edits; the command that follows names them.
-    checkout.run("update-index", "-q", "--refresh", "--ignore-submodules")
-    if move.old == checkout.heads().base:
+    if move.old == heads.base:
         checkout.run("update-ref", "--no-deref", "HEAD", move.old)
     else:
         checkout.run("update-ref", BRANCH, move.old)
@@ -167,11 +179,10 @@ def _remove(where: Path, path: str) -> None:
     place = where / path
     place.unlink(missing_ok=True)
     for parent in place.parents:
-        if parent == where or not parent.exists():
-            continue
-        if any(parent.iterdir()):
-            break
-        parent.rmdir()
+        if parent == where or (parent.exists() and any(parent.iterdir())):
+            return
+        if parent.exists():
+            parent.rmdir()
 
 
 def _write_journal(project: Project, moves: list[Move]) -> None:

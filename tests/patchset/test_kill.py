@@ -136,6 +136,26 @@ def test_an_edit_after_an_interrupted_apply_is_not_lost(lab: Lab, shim: Path) ->
     assert (lab.frameworks / "alpha/README").read_text() == "mine too\n"
 
 
+@pytest.mark.parametrize("commands", [("fetch", "apply"), ("apply", "fetch", "apply")])
+def test_a_checkout_removed_after_an_interrupted_apply(lab: Lab, shim: Path, commands: tuple[str, ...]) -> None:
+    """The plain way out: remove it, fetch it again."""
+    assert killed(lab, shim, "apply", "frameworks/beta", "half")
+    shutil.rmtree(lab.frameworks / "beta")
+    for command in commands:
+        lab.ok(command)
+    assert set(lab.states().values()) == {"applied"}
+
+
+def test_what_was_staged_after_an_interrupted_apply_stays(lab: Lab, shim: Path) -> None:
+    assert killed(lab, shim, "apply", "frameworks/beta", "half")
+    alpha = lab.frameworks / "alpha"
+    (alpha / "README").write_text("mine\n")
+    git(alpha, "add", "README")
+    lab.refused(4, "apply", names=("alpha/README is edited",))
+    assert git(alpha, "show", ":README") == "mine"
+    assert git(alpha, "status", "--porcelain") == "M  README"
+
+
 def test_a_commit_after_an_interrupted_apply_is_not_lost(lab: Lab, shim: Path) -> None:
     assert killed(lab, shim, "apply", "frameworks/beta", "half")
     git(lab.frameworks / "alpha", "commit", "-q", "--allow-empty", "-m", "mine")
@@ -222,7 +242,6 @@ def test_an_orphaned_git_is_waited_for(lab: Lab, shim: Path) -> None:
 
 
 def test_file_modes_survive_a_mended_kill(lab: Lab, shim: Path) -> None:
-    lab.ok("unapply")
     script = lab.frameworks / "alpha/src/a.py"
     mode = stat.S_IMODE(script.stat().st_mode)
     assert killed(lab, shim, "apply", "frameworks/alpha", "half")
