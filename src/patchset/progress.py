@@ -1,7 +1,7 @@
 """One line a framework while it is fetched: a live one on a terminal, plain lines elsewhere."""
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
 class Lines:
@@ -12,7 +12,6 @@ class Lines:
         self._bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[name]}"),
-            BarColumn(),
             TextColumn("{task.description}", markup=False),
             TimeElapsedColumn(),
             console=console,

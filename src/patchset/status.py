@@ -66,7 +66,7 @@ def status(project: Project) -> list[FrameworkStatus]:
         try:
             checkout = open_checkout(project.path(name))
         except PatchsetError as error:
-            return _whole(project, name, patches, "foreign", problem=error.what)
+            return replace(_whole(project, name, patches, "foreign", problem=error.what), next_step=error.next_step)
         return _inspect(project, checkout, patches)
 
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -88,7 +88,7 @@ def _inspect(project: Project, checkout: Checkout, patches: list[Patch]) -> Fram
     try:
         check_source(project, checkout, heads)
     except PatchsetError as error:
-        return whole("outdated", problem=error.what)
+        return replace(whole("outdated", problem=error.what), next_step=error.next_step)
     if heads.head == heads.base:
         return whole("not applied" if patches else "no patches")
     problem = None

@@ -183,6 +183,7 @@ def test_a_checkout_inside_another_repository(lab: Lab, command: str) -> None:
     if command == "status":
         done = lab.ok("status")
         assert "foreign" in done.out and "frameworks/beta is not a checkout" in done.out
+        assert f"beta: next: move {lab.frameworks}/beta away" in done.out
     elif command == "fetch":
         done = lab.run("fetch")
         assert done.code == 4 and "frameworks/beta is not a checkout" in done.err
@@ -299,6 +300,7 @@ def test_a_moved_pin_is_refused(lab: Lab) -> None:
     lab.write_lock()
     lab.refused(4, "apply", names=("frameworks/beta is made of git-", "pins 2.0", "patchset fetch --only beta"))
     assert lab.states()["beta"] == "outdated"
+    assert "patchset fetch --only beta" in lab.ok("status").out
     assert lab.run("fetch").code == 4
     lab.ok("unapply")
 
