@@ -24,6 +24,11 @@ def _inside(path: str) -> str:
     return path
 
 
+def covers(prefixes: list[str], path: str) -> bool:
+    """Is `path` one of the files, or in one of the folders (those that end in "/"), that `prefixes` name?"""
+    return any(path == prefix or (prefix.endswith("/") and path.startswith(prefix)) for prefix in prefixes)
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -42,11 +47,15 @@ class Platform(_Table):
 
 
 class Sdist(_Table):
-    """A release's source distribution."""
+    """A release's source distribution.
+
+    `generated` is what its making added to the release's tree and a build rewrites; it is left out of the checkout.
+    """
 
     project: Name
     file: SdistFile
     sha256: Sha256
+    generated: list[Annotated[str, AfterValidator(_inside)]] = []
 
 
 class Framework(_Table):

@@ -13,6 +13,7 @@ from unidiff import PatchedFile, PatchSet
 from unidiff.errors import UnidiffParseError
 
 from .errors import Exit, PatchsetError
+from .lock import covers
 
 FILE_NAME = re.compile(r"^(\d{4})-[a-z0-9][a-z0-9.-]*\.patch$")
 TRAILER = re.compile(r"^([A-Z][A-Za-z-]*): (.+)$")
@@ -130,7 +131,6 @@ def read_series(folder: Path, shown: str, allowed: list[str]) -> list[Patch]:
             raise _bad(after.shown, f"has the number of {before.name}", "renumber one of them")
     for patch in patches:
         for path in patch.files:
-            # A prefix that ends in "/" is a folder, any other a file.
-            if not any(path == prefix or (prefix.endswith("/") and path.startswith(prefix)) for prefix in allowed):
+            if not covers(allowed, path):
                 raise _bad(patch.shown, f"changes {path}, outside the lock's paths {allowed}", "keep patches in them")
     return patches

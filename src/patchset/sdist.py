@@ -13,7 +13,7 @@ from typing import BinaryIO
 from .errors import Exit, PatchsetError, Unavailable
 from .gitrepo import BASE, SOURCES, Checkout, GitError
 from .gitsource import Network
-from .lock import Sdist
+from .lock import Sdist, covers
 
 TIMEOUT = 10.0  # seconds without a byte
 # Fixed, so that the base commit has the same hash on every machine.
@@ -109,7 +109,7 @@ def import_sdist(checkout: Checkout, file: Path, sdist: Sdist, network: Network)
     process = checkout.start("fast-import", "--quiet", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         with tarfile.open(file) as archive:
-            _write_commit(process.stdin, archive, f"{sdist.file}\n\nsha256 {sdist.sha256}\n", network)
+            _write_commit(process.stdin, archive, sdist, network)
         process.stdin.close()
     except BrokenPipeError:
         pass  # fast-import has ended early; its message follows
@@ -125,16 +125,16 @@ def import_sdist(checkout: Checkout, file: Path, sdist: Sdist, network: Network)
     checkout.run("checkout", "--quiet", "--detach", BASE)
 
 
-def _write_commit(stream: BinaryIO, archive: tarfile.TarFile, message: str, network: Network) -> None:
+def _write_commit(stream: BinaryIO, archive: tarfile.TarFile, sdist: Sdist, network: Network) -> None:
     def data(content: bytes) -> None:
         stream.write(b"data %d\n%b\n" % (len(content), content))
 
     stream.write(b"commit %b\nauthor %b\ncommitter %b\n" % (BASE.encode(), WHO, WHO))
-    data(message.encode())
+    data(f"{sdist.file}\n\nsha256 {sdist.sha256}\n".encode())
     for member in archive:
         network.check()
         path = member.name.partition("/")[2]
-        if member.isdir() or not path:
+        if member.isdir() or not path or covers(sdist.generated, path):
             continue
         try:
             # Refuses devices, and names and links that leave the folder.

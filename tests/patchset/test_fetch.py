@@ -293,3 +293,16 @@ def test_a_full_disk(empty_lab: Lab, index: Index, kind: str) -> None:
         assert lab.states() == {"alpha": "no patches", "beta": "absent"}
     finally:
         subprocess.run(["umount", str(lab.frameworks)], check=True)
+
+
+def test_what_an_sdist_generated_is_left_out(empty_lab: Lab, index: Index) -> None:
+    lab = empty_lab
+    use_sdist(lab, index, "alpha")
+    lab.keys["alpha"]["sdist"] = lab.keys["alpha"]["sdist"].replace(
+        " }", ', generated = ["PKG-INFO", "src/kept.log"] }'
+    )
+    lab.write_lock()
+    lab.ok("fetch", "--only", "alpha")
+    checkout = lab.frameworks / "alpha"
+    assert set(git(checkout, "ls-files").splitlines()) == {*FILES} - {"PKG-INFO", "src/kept.log"}
+    assert not (checkout / "PKG-INFO").exists()

@@ -1,0 +1,67 @@
+"""Every patch names a test, and that test fails on the tree that lacks the patch."""
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from patchset.patchfile import Patch
+from patchset.project import find_project
+from qwen3_rl.build import COMPILED
+
+pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
+
+PROJECT = find_project(None)
+# What the CPU environment can run; the others' tests live where their framework can be imported.
+SERIES = [(name, i) for name in ("verl", "vllm") for i in range(len(PROJECT.series[name]))]
+
+
+def tree_before(name: str, index: int, folder: Path) -> Path:
+    """The framework with all patches before number ``index`` of its series, not with that one."""
+    base = subprocess.run(
+        ["git", "-C", PROJECT.path(name), "archive", "patchset/base"], check=True, capture_output=True
+    ).stdout
+    tree = folder / name
+    tree.mkdir()
+    subprocess.run(["tar", "-x", "-C", tree], input=base, check=True)
+    for patch in PROJECT.series[name][:index]:
+        # A repository of its own, or git would take the folder for a part of ours and skip every file.
+        subprocess.run(["git", "-C", tree, "init", "--quiet"], check=True)
+        subprocess.run(["git", "-C", tree, "apply", "-"], input=patch.data, check=True)
+    if name == "vllm":
+        shutil.copy(PROJECT.path(name) / COMPILED, tree / COMPILED)
+    return tree
+
+
+def outcome(test: str, tree: Path, folder: Path) -> str:
+    """Runs one test with ``tree`` imported in place of the checkout: "passed", "failed" or what pytest says else."""
+    report = folder / "report.xml"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", test, "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"],
+        cwd=PROJECT.root,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    (case,) = ElementTree.parse(report).getroot().iter("testcase")
+    tags = {child.tag for child in case}
+    if done.returncode == 0 and not tags:
+        return "passed"
+    return "failed" if tags == {"failure"} else done.stdout
+
+
+def named_test(patch: Patch) -> str:
+    test = patch.trailers.get("Tested-by", "")
+    assert (PROJECT.root / test.partition("::")[0]).is_file(), f"{patch.shown}: Tested-by names no test: {test!r}"
+    return test
+
+
+@pytest.mark.parametrize(("name", "index"), SERIES)
+def test_fails_without_the_patch(name, index, tmp_path):
+    patch = PROJECT.series[name][index]
+    assert outcome(named_test(patch), tree_before(name, index, tmp_path), tmp_path) == "failed"

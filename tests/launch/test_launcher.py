@@ -1,0 +1,209 @@
+"""ray_start_npu.sh: exit codes pass, only its own processes end, nothing stays behind."""
+
+import ipaddress
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .conftest import ROOT, free_port
+
+WAITING = """
+touch "$RUN_FOLDER/started"
+setsid sleep 1000 &  # as a daemon would: its parent, its session and its terminal are gone
+(trap '' TERM INT; sleep 1000) &
+sleep 1000
+"""
+
+
+def test_exit_code_arguments_and_logs(launch):
+    run = launch('printf "<%s>" "$@"; echo to-stderr >&2; exit 3', "a b", "c=[d,e]", "*")
+    assert run.finish() == 3
+    assert "<a b><c=[d,e]><*>" in run.output
+    assert "to-stderr" in (run.run_folder / "train.log").read_text()
+    assert "Ray runtime started" in (run.run_folder / "ray.log").read_text()
+    assert list((run.run_folder / "ray-logs").glob("raylet*")), "a failed run keeps Ray's logs"
+    assert f"{ROOT}/frameworks/verl" in run.output or "FRAMEWORKS_DIR" in os.environ
+    run.assert_nothing_left()
+
+
+JOB = """
+exec python - <<'END'
+import os, ray
+from multiprocessing import shared_memory
+ray.init(log_to_driver=False)
+print("npus", ray.cluster_resources()["NPU"])
+
+@ray.remote(resources={"NPU": 1}, num_cpus=0)
+def leave_a_segment():
+    from multiprocessing import resource_tracker
+    segment = shared_memory.SharedMemory(create=True, size=4096)
+    resource_tracker.unregister(segment._name, "shared_memory")  # so that no tracker removes it either
+    import time
+    time.sleep(5)
+    return segment.name
+
+name = ray.get(leave_a_segment.remote())
+assert os.path.exists(f"/dev/shm/{name}")
+print("left", name)
+END
+"""
+
+
+def test_a_ray_job_runs_and_its_shared_memory_goes(launch):
+    run = launch(JOB)
+    assert run.finish() == 0, run.output
+    assert "npus 1.0" in run.output
+    assert "left psm_" in run.output
+    assert not (run.run_folder / "ray-logs").exists()
+    run.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_takes_everything_down(launch, number, code):
+    run = launch(WAITING)
+    run.wait_for("started")
+    os.kill(run.process.pid, number)
+    assert run.finish(60) == code
+    assert "Traceback" not in run.output
+    run.assert_nothing_left()
+
+
+def test_only_loopback_listens(launch):
+    run = launch(WAITING)
+    run.wait_for("started")
+    pids = {process.pid for process in run.processes()}
+    listening = [
+        connection.laddr.ip
+        for connection in psutil.net_connections("inet")
+        if connection.pid in pids and connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) > 5, "Ray's own servers at least"
+    others = [ip for ip in listening if not _is_loopback(ip)]
+    assert not others
+
+
+def _is_loopback(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def test_kill_9_of_the_launcher(launch):
+    """Its children are told by the kernel; the temporary folder is removed by the next launcher."""
+    run = launch(WAITING)
+    run.wait_for("started")
+    run.process.kill()
+    run.process.wait()
+    deadline = time.monotonic() + 30
+    servers = {"raylet", "gcs_server"}
+    while time.monotonic() < deadline and any(process.name() in servers for process in run.processes()):
+        time.sleep(0.2)
+    assert not any(process.name() in servers for process in run.processes())
+    for process in run.processes():  # what ignores SIGTERM or has left its session is beyond a dead launcher
+        process.kill()
+    assert list(run.tmp.iterdir()) != []
+    again = launch("exit 0", TMPDIR=str(run.tmp))
+    assert again.finish() == 0, again.output
+    run.assert_nothing_left()
+
+
+def test_a_taken_port_is_named_with_its_holder(launch):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        run = launch("exit 0", RAY_PORT=str(port))
+        assert run.finish() == 2
+        assert f"port {port} cannot be used" in run.output
+        assert f"process {os.getpid()}" in run.output
+        assert f"RAY_PORT={port + 1}" in run.output
+    assert not run.run_folder.exists()
+
+
+def test_an_old_ray_is_named_and_left_alone(launch, tmp_path):
+    raylet = tmp_path / "raylet"
+    shutil.copy("/bin/sleep", raylet)
+    old = subprocess.Popen([raylet, "100"])
+    try:
+        run = launch("exit 0")
+        assert run.finish() == 2
+        assert f"raylet (process {old.pid}" in run.output
+        assert "next: " in run.output
+        assert old.poll() is None
+    finally:
+        old.kill()
+        old.wait()
+
+
+def test_a_run_folder_is_never_written_over(launch):
+    run = launch("exit 0")
+    run.run_folder.mkdir()
+    (run.run_folder / "train.log").write_text("precious")
+    code = run.finish()
+    if code == 0:
+        pytest.skip("the launcher made its folder before the test did")
+    assert code == 2
+    assert "no run writes over another's" in run.output
+    assert (run.run_folder / "train.log").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("RAY_PORT", "ray"), ("RAY_PORT", "80"), ("NPUS_PER_NODE", "0"), ("RUN_NAME", "../up"), ("RAY_NUM_CPUS", "-1")],
+)
+def test_a_bad_setting_is_named(launch, name, value):
+    if name in ("NPUS_PER_NODE", "RAY_NUM_CPUS"):
+        run = launch("exit 0", BASH_ENV="/dev/null")
+        run.process.kill()
+        run.finish()
+        (run.run_folder.parent / "env.sh").write_text(f"export {name}={value}\n")
+        done = subprocess.run(
+            ["bash", ROOT / "ray_start_npu.sh", run.run_folder.parent / "train.sh", run.run_folder.parent / "env.sh"],
+            capture_output=True,
+            text=True,
+        )
+        code, output = done.returncode, done.stderr
+    else:
+        run = launch("exit 0", **{name: value})
+        code, output = run.finish(), run.output
+    assert code == 2
+    assert f"{name}='{value}'" in output
+    assert "Traceback" not in output
+
+
+def call(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["bash", ROOT / "ray_start_npu.sh", *arguments], capture_output=True, text=True)
+
+
+def test_missing_scripts_are_named(tmp_path):
+    script = tmp_path / "there.sh"
+    script.write_text("exit 0\n")
+    for arguments, message in [
+        ([], "two arguments are needed, 0 given"),
+        ([str(script)], "two arguments are needed, 1 given"),
+        (["/no/train.sh", str(script)], "there is no script /no/train.sh"),
+        ([str(script), "/no/env.sh"], "there is no script /no/env.sh"),
+    ]:
+        done = call(*arguments)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: {message}\n next: ")
+
+
+def test_a_temporary_folder_too_long_for_sockets(launch, tmp_path):
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    run = launch("exit 0", TMPDIR=str(long))
+    assert run.finish() == 2
+    assert "TMPDIR=/tmp" in run.output
+
+
+def test_free_port_is_free():
+    assert 1024 <= free_port() <= 65535
+    assert Path(sys.executable).exists()
