@@ -54,13 +54,11 @@ def make_run_folder(settings: Settings, train_script: Path) -> Path:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise UserError(
-            f"{folder} exists, and a run never writes over another's", "set RUN_NAME to a new name"
-        ) from None
+        raise UserError(f"{folder} exists, and no run writes over another's", "set RUN_NAME to a new name") from None
     return folder
 
 
-def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Path) -> int:
+def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Path, scratch: Scratch) -> int:
     """Run the train script, its output to the terminal and to ``log``; returns its exit code as a shell gives it."""
     source, write = os.pipe()
     process = processes.start(["bash", str(script), *arguments], env, write)
@@ -70,6 +68,7 @@ def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Pat
             for chunk in _output(source, process):
                 sink.write(chunk)
                 _show(chunk)
+                scratch.sample()
         code = process.wait()
     except Ended:
         processes.end_group(process, signal.SIGINT, patience=10)
@@ -80,7 +79,8 @@ def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Pat
 
 
 def _output(source: int, process: subprocess.Popen) -> Iterator[bytes]:
-    """What the script prints, until it has ended; a process that it left behind may still hold the pipe then."""
+    """What the script prints, empty twice a second when it is silent, until it has ended (a process that it left behind
+    may hold the pipe beyond that)."""
     while True:
         ready, _, _ = select.select([source], [], [], 0.5)
         if ready:
@@ -90,6 +90,8 @@ def _output(source: int, process: subprocess.Popen) -> Iterator[bytes]:
             yield chunk
         elif process.poll() is not None:
             return
+        else:
+            yield b""
 
 
 def _show(chunk: bytes) -> None:
@@ -131,9 +133,8 @@ def launch(train_script: Path, arguments: list[str]) -> int:
     head = None
     try:
         head = ray_head.start(settings, env, scratch.folder, run_folder / "ray.log")
-        scratch.start_watching()
         print(f"Ray: {env['RAY_ADDRESS']}, {settings.npus_per_node} NPU", flush=True)
-        code = run_script(train_script, arguments, env, run_folder / "train.log")
+        code = run_script(train_script, arguments, env, run_folder / "train.log", scratch)
     except Ended as ended:
         code = 128 + ended.number
         raise
