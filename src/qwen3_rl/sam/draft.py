@@ -13,6 +13,7 @@ from qwen3_rl.sam.automaton import (
     A_TOKEN,
     B_STATE,
     B_TOKEN,
+    BLOCK,
     CLOCK,
     COUNT,
     LEN,
@@ -25,6 +26,7 @@ from qwen3_rl.sam.automaton import (
     suffix_state,
 )
 from qwen3_rl.sam.model import FEATURES, probability, score
+from qwen3_rl.sam.text import TEXT_START, TOKENS, common_suffix, place_after
 
 CANDIDATES = 6
 SUFFIXES = 12
@@ -52,10 +54,11 @@ def suffixes(mem, sequence, longest, states, lengths):
 
 
 @jit
-def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, tokens, features):
-    """Score edges A and B of each suffix; return (best token or -1, its log-odds, number of candidates).
+def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, own, own_length, own_age, tokens, features):
+    """Score edges A and B of each suffix and the token `own`; return (best token or -1, its log-odds, candidates).
 
-    `ended` is 1 where the text ends with these suffixes, an occurrence of each without a continuation.
+    `ended` is 1 where the text ends with these suffixes, an occurrence of each without a continuation. `own` is the
+    token (-1: none) that last followed here in the sequence's own text, `own_length` tokens matching, `own_age` ago.
     """
     count = 0
     best = np.float32(-np.inf)
@@ -64,20 +67,29 @@ def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, t
         if lengths[i] < min_match:
             break
         state = states[i]
-        for edge in range(2):
-            token = mem[state + A_TOKEN] if edge == 0 else mem[state + B_TOKEN]
+        shorter = states[i + 1] if i + 2 < n else NONE
+        total = mem[state + COUNT] - ended
+        total2 = mem[shorter + COUNT] - ended if shorter >= 0 else 0
+        for edge in range(3):
+            if edge == 0:
+                token, target = mem[state + A_TOKEN], mem[state + A_STATE]
+            elif edge == 1:
+                token, target = mem[state + B_TOKEN], mem[state + B_STATE]
+            else:
+                token, target = own, NONE
             known = token < 0
             for c in range(count):
                 known = known or tokens[c] == token
             if known:
                 continue
-            target = mem[state + A_STATE] if edge == 0 else mem[state + B_STATE]
-            shorter = states[i + 1] if i + 2 < n else NONE
+            if edge == 2:
+                target = step(mem, state, token)
+                if target < 0:
+                    continue
             target2 = step(mem, shorter, token) if shorter >= 0 else NONE
-            total = mem[state + COUNT] - ended
-            total2 = mem[shorter + COUNT] - ended if shorter >= 0 else 0
             logit = score(
-                mem, weights, features[count], i, lengths[i], state, total, target, shorter, total2, target2, token, number, clock
+                mem, weights, features[count], i, lengths[i], state, total, target, shorter, total2, target2, token, number, clock,
+                own_length if token == own else 0, own_age
             )
             if logit > best:
                 best = logit
@@ -123,8 +135,14 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
     root = states[n - 1]
     number = sequence[NUMBER]
     clock = group[CLOCK]
+    block = sequence[BLOCK]
+    size = mem[block + TOKENS] if block >= 0 else 0
+    text = block + TEXT_START
+    place = place_after(mem, block, mem[text + size - 2], mem[text + size - 1]) if size >= 2 else NONE
+    own_length = common_suffix(mem, block, place, longest) if place >= 0 else 0
+    before = mem[text + size - 1] if size > 0 else NONE
     token, logit, asked_count = _choose(
-        mem, states, lengths, n, 1, number, clock, weights, min_match, asked, asked_features
+        mem, states, lengths, n, 1, number, clock, weights, min_match, mem[text + place] if place >= 0 else NONE, own_length, size - place, asked, asked_features
     )
     limit = min(np.float64(len(out)), per_match * lengths[0])
     right = 1.0
@@ -141,8 +159,15 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
         n = min(n, SUFFIXES - 1)
         states[n] = root
         lengths[n] = 0
-        token, logit, _ = _choose(
-            mem, states, lengths, n + 1, 0, number, clock, weights, min_match, tokens, features
-        )
         n += 1
+        if place >= 0 and mem[text + place] == token and place + 1 < size:
+            place += 1
+            own_length += 1
+        else:
+            place = place_after(mem, block, before, token) if size >= 2 else NONE
+            own_length = 2
+        before = token
+        token, logit, _ = _choose(
+            mem, states, lengths, n, 0, number, clock, weights, min_match + drafted, mem[text + place] if place >= 0 else NONE, own_length, size - place, tokens, features
+        )
     return drafted, asked_count

@@ -6,7 +6,7 @@
 import numpy as np
 
 from qwen3_rl.sam._jit import jit
-from qwen3_rl.sam.arena import FREE_UNITS, alloc, release
+from qwen3_rl.sam.arena import FREE_UNITS, release
 from qwen3_rl.sam.automaton import (
     BLOCK,
     GROUP,
@@ -25,34 +25,10 @@ from qwen3_rl.sam.automaton import (
 )
 from qwen3_rl.sam.draft import draft
 from qwen3_rl.sam.model import learn
+from qwen3_rl.sam.text import NEXT, TEXT_START, TOKENS, append, close
 
-# Words of a text block: the next older block of its group, its number of tokens, its order; tokens start at word 4.
-NEXT, TOKENS, ORDER = range(3)
-FIRST_ORDER = 4
 # What `feed` says: all done, too little free memory (nothing is broken), no room in mid-token (the group is broken).
 DONE, LOW, BROKEN = range(3)
-
-
-@jit
-def _keep(mem, tags, heads, group, sequence, token):
-    """Append a token to the sequence's text; its block doubles when full. False when out of room."""
-    block = sequence[BLOCK]
-    if block < 0 or mem[block + TOKENS] + 4 == 4 << mem[block + ORDER]:
-        order = FIRST_ORDER if block < 0 else mem[block + ORDER] + 1
-        bigger = alloc(mem, tags, heads, order)
-        if bigger < 0:
-            return False
-        mem[bigger + TOKENS] = 0
-        if block >= 0:
-            for i in range(4 + mem[block + TOKENS]):
-                mem[bigger + i] = mem[block + i]
-            release(mem, tags, heads, block)
-        mem[bigger + ORDER] = order
-        sequence[BLOCK] = bigger
-        block = bigger
-    mem[block + 4 + mem[block + TOKENS]] = token
-    mem[block + TOKENS] += 1
-    return True
 
 
 @jit
@@ -79,14 +55,15 @@ def end_prompt(group, sequence):
 def finish(mem, tags, heads, group, sequence, keep):
     """Hand a sequence's text to its group, or free it."""
     block = sequence[BLOCK]
-    if block >= 0:
-        if keep:
+    sequence[BLOCK] = NONE
+    if block >= 0 and not keep:
+        release(mem, tags, heads, block)
+    elif block >= 0:
+        block = close(mem, tags, heads, block)
+        if block >= 0:
             mem[block + NEXT] = group[TEXT]
             group[TEXT] = block
             group[TEXT_TOKENS] += mem[block + TOKENS]
-        else:
-            release(mem, tags, heads, block)
-    sequence[BLOCK] = NONE
 
 
 @jit
@@ -132,7 +109,7 @@ def reread(mem, tags, heads, group, sequence, row, count_depth, low):
     while block >= 0 and fits:
         begin(group, sequence, row)
         for i in range(mem[block + TOKENS]):
-            token = mem[block + 4 + i]
+            token = mem[block + TEXT_START + i]
             if heads[FREE_UNITS] < low or not extend(mem, tags, heads, group, sequence, token, count_depth):
                 fits = False
                 break
@@ -156,9 +133,11 @@ def feed(mem, tags, heads, groups, sequences, slots, tokens, offsets, cursor, ke
             token = tokens[cursor[1]]
             if not extend(mem, tags, heads, group, sequence, token, count_depth):
                 return BROKEN
-            if keep and not _keep(mem, tags, heads, group, sequence, token):
-                cursor[1] += 1
-                return BROKEN
+            if keep:
+                block = append(mem, tags, heads, sequence[BLOCK], token)
+                if block < 0:
+                    return BROKEN
+                sequence[BLOCK] = block
             cursor[1] += 1
         cursor[0] += 1
     return DONE

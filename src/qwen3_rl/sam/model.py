@@ -13,7 +13,7 @@ import numpy as np
 from qwen3_rl.sam._jit import jit
 from qwen3_rl.sam.automaton import A_TOKEN, COUNT, LAST, OWNER
 
-FEATURES = 5
+FEATURES = 6
 _COUNTS = 8  # classes of a count
 _AGES = 16  # classes of an age, two for each owner
 _LENGTHS = 10  # classes of a match length
@@ -22,7 +22,8 @@ _BASE_COUNT = _RANKS * _LENGTHS * 2
 _BASE_AGE = _BASE_COUNT + _COUNTS * _COUNTS
 _BASE_COUNT2 = _BASE_AGE + _AGES * 2
 _BASE_AGE2 = _BASE_COUNT2 + _COUNTS * _COUNTS * 2 + 1
-SIZE = _BASE_AGE2 + _AGES * 2 + 1
+_BASE_OWN = _BASE_AGE2 + _AGES * 2 + 1
+SIZE = _BASE_OWN + _LENGTHS * _AGES + 1
 LEARNING_RATE = 0.05
 
 
@@ -60,7 +61,8 @@ def _length_class(length):
 
 
 @jit
-def score(mem, weights, features, rank, length, state, total, target, shorter, total2, target2, token, number, clock):
+def score(mem, weights, features, rank, length, state, total, target, shorter, total2, target2, token, number, clock, own_length, own_age
+):
     """Write the FEATURES weight indices of a candidate and return its log-odds.
 
     `token` leads from `state` (a suffix of `length` tokens seen `total` times with a continuation) to `target`, and from
@@ -73,13 +75,17 @@ def score(mem, weights, features, rank, length, state, total, target, shorter, t
     features[2] = _BASE_AGE + _age_class(clock - mem[target + LAST]) * 2 + own
     if shorter < 0:
         features[3] = _BASE_AGE2 - 1
-        features[4] = SIZE - 1
+        features[4] = _BASE_OWN - 1
     else:
         best = 1 if mem[shorter + A_TOKEN] == token else 0
         classes = _count_class(mem[target2 + COUNT]) * _COUNTS + _count_class(total2)
         features[3] = _BASE_COUNT2 + classes * 2 + best
         own = 1 if mem[target2 + OWNER] == number else 0
         features[4] = _BASE_AGE2 + _age_class(clock - mem[target2 + LAST]) * 2 + own
+    if own_length > 0:
+        features[5] = _BASE_OWN + _length_class(own_length) * _AGES + _age_class(own_age)
+    else:
+        features[5] = SIZE - 1
     logit = np.float32(0.0)
     for i in range(FEATURES):
         logit += weights[features[i]]
