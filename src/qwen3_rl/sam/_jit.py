@@ -39,10 +39,15 @@ def cache_dir() -> Path:
 _CACHE_DIR = cache_dir()
 
 
-def jit(function):
-    """`numba.njit` with the cache in `cache_dir()`; numba looks at its setting only while it decorates."""
+def jit(function=None, *, inline: str = "never"):
+    """`numba.njit` with the cache in `cache_dir()`; numba looks at its setting only while it decorates.
+
+    inline="always" is for the few small functions in the innermost loops: a call passes 7 machine words an array.
+    """
+    if function is None:
+        return lambda wrapped: jit(wrapped, inline=inline)
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_CACHE_DIR)
     try:
-        return numba.njit(cache=True)(function)
+        return numba.njit(cache=True, inline=inline)(function)
     finally:
         numba.config.CACHE_DIR = before

@@ -78,17 +78,22 @@ def _new_table(mem, tags, heads, order):
 
 
 @jit
-def step(mem, state, token):
-    """The state reached from `state` by `token`, or -1."""
-    if mem[state + A_TOKEN] == token:
-        return mem[state + A_STATE]
-    if mem[state + B_TOKEN] == token:
-        return mem[state + B_STATE]
-    table = mem[state + TABLE]
-    if table < 0:
-        return NONE
+def _look_up(mem, table, token):
     at = _slot(mem, table, token)
     return mem[at + 1] if at >= 0 else NONE
+
+
+@jit(inline="always")
+def step(mem, state, token):
+    """The state reached from `state` by `token`, or -1."""
+    found = NONE
+    if mem[state + A_TOKEN] == token:
+        found = mem[state + A_STATE]
+    elif mem[state + B_TOKEN] == token:
+        found = mem[state + B_STATE]
+    elif mem[state + TABLE] >= 0:
+        found = _look_up(mem, mem[state + TABLE], token)
+    return found
 
 
 @jit
@@ -102,16 +107,7 @@ def _redirect(mem, state, token, target):
 
 
 @jit
-def _add_edge(mem, tags, heads, state, token, target):
-    """Add an edge that `state` lacks; False when the arena has no room."""
-    if mem[state + A_TOKEN] < 0:
-        mem[state + A_TOKEN] = token
-        mem[state + A_STATE] = target
-        return True
-    if mem[state + B_TOKEN] < 0:
-        mem[state + B_TOKEN] = token
-        mem[state + B_STATE] = target
-        return True
+def _add_to_table(mem, tags, heads, state, token, target):
     table = mem[state + TABLE]
     if table < 0:
         table = _new_table(mem, tags, heads, 1)
@@ -134,6 +130,21 @@ def _add_edge(mem, tags, heads, state, token, target):
     mem[state + TABLE] = table
     _put(mem, table, token, target)
     return True
+
+
+@jit(inline="always")
+def _add_edge(mem, tags, heads, state, token, target):
+    """Add an edge that `state` lacks; False when the arena has no room."""
+    fits = True
+    if mem[state + A_TOKEN] < 0:
+        mem[state + A_TOKEN] = token
+        mem[state + A_STATE] = target
+    elif mem[state + B_TOKEN] < 0:
+        mem[state + B_TOKEN] = token
+        mem[state + B_STATE] = target
+    else:
+        fits = _add_to_table(mem, tags, heads, state, token, target)
+    return fits
 
 
 @jit

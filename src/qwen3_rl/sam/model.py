@@ -13,7 +13,7 @@ import numpy as np
 from qwen3_rl.sam._jit import jit
 from qwen3_rl.sam.automaton import A_TOKEN, COUNT, LAST, OWNER
 
-FEATURES = 6
+FEATURES = 7
 _COUNTS = 8  # classes of a count
 _AGES = 16  # classes of an age, two for each owner
 _LENGTHS = 10  # classes of a match length
@@ -23,7 +23,9 @@ _BASE_AGE = _BASE_COUNT + _COUNTS * _COUNTS
 _BASE_COUNT2 = _BASE_AGE + _AGES * 2
 _BASE_AGE2 = _BASE_COUNT2 + _COUNTS * _COUNTS * 2 + 1
 _BASE_OWN = _BASE_AGE2 + _AGES * 2 + 1
-SIZE = _BASE_OWN + _LENGTHS * _AGES + 1
+_BASE_TOKEN = _BASE_OWN + _LENGTHS * _AGES + 1
+_TOKEN_BITS = 14
+SIZE = _BASE_TOKEN + (1 << _TOKEN_BITS)
 LEARNING_RATE = 0.05
 
 
@@ -85,7 +87,8 @@ def score(mem, weights, features, rank, length, state, total, target, shorter, t
     if own_length > 0:
         features[5] = _BASE_OWN + _length_class(own_length) * _AGES + _age_class(own_age)
     else:
-        features[5] = SIZE - 1
+        features[5] = _BASE_TOKEN - 1
+    features[6] = _BASE_TOKEN + (((token * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - _TOKEN_BITS))
     logit = np.float32(0.0)
     for i in range(FEATURES):
         logit += weights[features[i]]
