@@ -1,4 +1,4 @@
-"""A buddy allocator inside one int32 array: every state, edge table and text of every group lives in it.
+"""A buddy allocator inside one uint32 array: every state, edge table and text of every group lives in it.
 
 One array means one bound on memory, no per-group arrays to grow and copy, and a group that ends gives all of it back.
 A block of order `o` is 2**o units of 16 bytes (4 words) and is named by its first word's index, a multiple of 4.
@@ -12,6 +12,7 @@ from qwen3_rl.sam._jit import jit
 UNIT_WORDS = 4
 UNIT_BYTES = 16
 MAX_ORDER = 20
+NONE = 0xFFFFFFFF  # no block, no state, no token
 FREE = 128  # flag in a tag: the block is on a free list
 FREE_UNITS = MAX_ORDER + 1  # index in `heads` of the number of free units
 
@@ -19,12 +20,12 @@ FREE_UNITS = MAX_ORDER + 1  # index in `heads` of the number of free units
 def new_arena(max_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (mem, tags, heads) of at most `max_bytes` together.
 
-    mem int32 [4 * units]: the words, zero pages that the system commits at first touch; tags uint8 [units]: order and
-    FREE flag at each block's first unit; heads int64 [22]: first free block of each order (-1: none), then free units.
+    mem uint32 [4 * units]: the words, zero pages that the system commits at first touch; tags uint8 [units]: order and
+    FREE flag at each block's first unit; heads int64 [22]: first free block of each order (NONE: none), then free units.
     """
-    heads = np.full(MAX_ORDER + 2, -1, dtype=np.int64)
+    heads = np.full(MAX_ORDER + 2, NONE, dtype=np.int64)
     units = (max_bytes - heads.nbytes) // (UNIT_BYTES + 1)
-    mem = np.zeros(units * UNIT_WORDS, dtype=np.int32)
+    mem = np.zeros(units * UNIT_WORDS, dtype=np.uint32)
     tags = np.zeros(units, dtype=np.uint8)
     heads[FREE_UNITS] = 0
     _carve(mem, tags, heads)
@@ -35,8 +36,8 @@ def new_arena(max_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _push(mem, tags, heads, at, order):
     first = heads[order]
     mem[at] = first
-    mem[at + 1] = -1
-    if first >= 0:
+    mem[at + 1] = NONE
+    if first != NONE:
         mem[first + 1] = at
     heads[order] = at
     tags[at // 4] = order | FREE
@@ -44,12 +45,13 @@ def _push(mem, tags, heads, at, order):
 
 @jit
 def _unlink(mem, heads, at, order):
-    after, before = mem[at], mem[at + 1]
-    if before >= 0:
+    after = np.int64(mem[at])
+    before = np.int64(mem[at + 1])
+    if before != NONE:
         mem[before] = after
     else:
         heads[order] = after
-    if after >= 0:
+    if after != NONE:
         mem[after + 1] = before
 
 
@@ -69,12 +71,12 @@ def _carve(mem, tags, heads):
 
 @jit
 def alloc(mem, tags, heads, order):
-    """Return a block of `order` with undefined content, or -1 when no free block is large enough."""
+    """Return a block of `order` with undefined content, or NONE when no free block is large enough."""
     have = order
-    while have <= MAX_ORDER and heads[have] < 0:
+    while have <= MAX_ORDER and heads[have] == NONE:
         have += 1
     if have > MAX_ORDER:
-        return -1
+        return NONE
     at = heads[have]
     _unlink(mem, heads, at, have)
     while have > order:

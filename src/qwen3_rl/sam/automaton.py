@@ -7,15 +7,18 @@ every token, so only suffixes of at most `count_depth` tokens are kept exact: on
 
 A state is 12 words in the arena, named by its first word's index. Its edges: A, the most frequent continuation (latest
 on ties), B, the latest of the others, and, from the third edge on, a table of all of them: 2**j (token, state) pairs
-of which pair 0 is a header (-2 - order, number of edges), scanned up to 8 pairs, open-addressed beyond.
+of which pair 0 is a header (HEADER + order, number of edges), scanned up to 8 pairs, open-addressed beyond.
 """
 
+import numpy as np
+
 from qwen3_rl.sam._jit import jit
-from qwen3_rl.sam.arena import alloc, release
+from qwen3_rl.sam.arena import NONE, alloc, release
 
 # State words.
 LEN, LINK, COUNT, LAST, FIRST, OWNER, A_TOKEN, A_STATE, B_TOKEN, B_STATE, TABLE = range(11)
 STATE_WORDS = 12
+HEADER = 1 << 31  # above every token id, so that a probe for a token passes it by
 PAGE_ORDER = 7
 PAGE_WORDS = 4 << PAGE_ORDER  # word 0 names the next page, states start at word 4
 # Group words: root state, newest page, end of its used words, clock (tokens fed), sequences begun, then where a
@@ -26,34 +29,33 @@ GROUP_WORDS = 10
 # its text block and that block's order.
 GROUP, STATE, MATCH, MATCH_LENGTH, NUMBER, BLOCK = range(6)
 SEQUENCE_WORDS = 6
-NONE = -1
 ROOM_FOR_TOKEN = 2 * (1 << PAGE_ORDER)
 
 
 @jit
 def _slot(mem, table, token):
-    """Index of `token`'s pair in a table, or -1."""
-    order = -2 - mem[table]
+    """Index of `token`'s pair in a table, or NONE."""
+    order = mem[table] & 63
     size = 2 << order
     if size <= 8:
-        for i in range(1, mem[table + 1] + 1):
+        for i in range(1, np.int64(mem[table + 1]) + 1):
             if mem[table + 2 * i] == token:
                 return table + 2 * i
-        return -1
+        return NONE
     i = ((token * 0x9E3779B1) & 0xFFFFFFFF) >> (31 - order)
     while True:
         held = mem[table + 2 * i]
         if held == token:
             return table + 2 * i
         if held == NONE:
-            return -1
+            return NONE
         i = (i + 1) & (size - 1)
 
 
 @jit
 def _put(mem, table, token, target):
     """Insert a token that the table lacks; the caller saw to the room."""
-    order = -2 - mem[table]
+    order = mem[table] & 63
     size = 2 << order
     mem[table + 1] += 1
     if size <= 8:
@@ -69,10 +71,10 @@ def _put(mem, table, token, target):
 @jit
 def _new_table(mem, tags, heads, order):
     table = alloc(mem, tags, heads, order)
-    if table >= 0:
+    if table != NONE:
         for i in range(table + 2, table + (4 << order), 2):
             mem[i] = NONE
-        mem[table] = -2 - order
+        mem[table] = HEADER | order
         mem[table + 1] = 0
     return table
 
@@ -80,18 +82,18 @@ def _new_table(mem, tags, heads, order):
 @jit
 def _look_up(mem, table, token):
     at = _slot(mem, table, token)
-    return mem[at + 1] if at >= 0 else NONE
+    return mem[at + 1] if at != NONE else NONE
 
 
 @jit(inline="always")
 def step(mem, state, token):
-    """The state reached from `state` by `token`, or -1."""
+    """The state reached from `state` by `token`, or NONE."""
     found = NONE
     if mem[state + A_TOKEN] == token:
         found = mem[state + A_STATE]
     elif mem[state + B_TOKEN] == token:
         found = mem[state + B_STATE]
-    elif mem[state + TABLE] >= 0:
+    elif mem[state + TABLE] != NONE:
         found = _look_up(mem, mem[state + TABLE], token)
     return found
 
@@ -102,28 +104,28 @@ def _redirect(mem, state, token, target):
         mem[state + A_STATE] = target
     elif mem[state + B_TOKEN] == token:
         mem[state + B_STATE] = target
-    if mem[state + TABLE] >= 0:
+    if mem[state + TABLE] != NONE:
         mem[_slot(mem, mem[state + TABLE], token) + 1] = target
 
 
 @jit
 def _add_to_table(mem, tags, heads, state, token, target):
     table = mem[state + TABLE]
-    if table < 0:
+    if table == NONE:
         table = _new_table(mem, tags, heads, 1)
-        if table < 0:
+        if table == NONE:
             return False
         _put(mem, table, mem[state + A_TOKEN], mem[state + A_STATE])
         _put(mem, table, mem[state + B_TOKEN], mem[state + B_STATE])
     else:
-        order = -2 - mem[table]
+        order = mem[table] & 63
         size = 2 << order
         if mem[table + 1] >= (size - 1 if size <= 8 else size * 3 // 4):
             bigger = _new_table(mem, tags, heads, order + 1)
-            if bigger < 0:
+            if bigger == NONE:
                 return False
             for i in range(table + 2, table + 2 * size, 2):
-                if mem[i] >= 0:
+                if mem[i] != NONE:
                     _put(mem, bigger, mem[i], mem[i + 1])
             release(mem, tags, heads, table)
             table = bigger
@@ -136,10 +138,10 @@ def _add_to_table(mem, tags, heads, state, token, target):
 def _add_edge(mem, tags, heads, state, token, target):
     """Add an edge that `state` lacks; False when the arena has no room."""
     fits = True
-    if mem[state + A_TOKEN] < 0:
+    if mem[state + A_TOKEN] == NONE:
         mem[state + A_TOKEN] = token
         mem[state + A_STATE] = target
-    elif mem[state + B_TOKEN] < 0:
+    elif mem[state + B_TOKEN] == NONE:
         mem[state + B_TOKEN] = token
         mem[state + B_STATE] = target
     else:
@@ -149,34 +151,34 @@ def _add_edge(mem, tags, heads, state, token, target):
 
 @jit
 def _new_state(mem, tags, heads, group):
-    """A state with undefined words, or -1."""
+    """A state with undefined words, or NONE."""
     if group[PAGE_USED] + STATE_WORDS > PAGE_WORDS:
         page = alloc(mem, tags, heads, PAGE_ORDER)
-        if page < 0:
+        if page == NONE:
             return NONE
         mem[page] = group[PAGE]
         group[PAGE] = page
         group[PAGE_USED] = 4
-    state = group[PAGE] + group[PAGE_USED]
+    state = np.int64(group[PAGE]) + np.int64(group[PAGE_USED])
     group[PAGE_USED] += STATE_WORDS
     return state
 
 
 @jit
 def _clone(mem, tags, heads, group, parent, token, state):
-    """Split the strings of `state` of at most len(parent) + 1 tokens off into a new state; -1 when out of room."""
+    """Split the strings of `state` of at most len(parent) + 1 tokens off into a new state; NONE when out of room."""
     new = _new_state(mem, tags, heads, group)
-    if new < 0:
+    if new == NONE:
         return NONE
     for i in range(STATE_WORDS):
         mem[new + i] = mem[state + i]
     mem[new + LEN] = mem[parent + LEN] + 1
     old = mem[state + TABLE]
-    if old >= 0:
-        order = -2 - mem[old]
+    if old != NONE:
+        order = mem[old] & 63
         table = alloc(mem, tags, heads, order)
         mem[new + TABLE] = table
-        if table < 0:
+        if table == NONE:
             return NONE
         for i in range(4 << order):
             mem[table + i] = mem[old + i]
@@ -189,7 +191,7 @@ def _clone(mem, tags, heads, group, parent, token, state):
 
 @jit
 def open_group(mem, tags, heads, group):
-    """Give `group` (int32 [GROUP_WORDS]) an empty automaton; its text words stay. False when out of room."""
+    """Give `group` (uint32 [GROUP_WORDS]) an empty automaton; its text words stay. False when out of room."""
     group[PAGE] = NONE
     group[PAGE_USED] = PAGE_WORDS
     group[CLOCK] = 0
@@ -199,7 +201,7 @@ def open_group(mem, tags, heads, group):
     group[START] = root
     group[START_MATCH] = root
     group[START_LENGTH] = 0
-    if root < 0:
+    if root == NONE:
         return False
     for i in range(STATE_WORDS):
         mem[root + i] = NONE
@@ -213,9 +215,9 @@ def close_group(mem, tags, heads, group):
     """Free all states and tables of `group`; its text stays."""
     page = group[PAGE]
     end = group[PAGE_USED]
-    while page >= 0:
+    while page != NONE:
         for state in range(page + 4, page + end - STATE_WORDS + 1, STATE_WORDS):
-            if mem[state + TABLE] >= 0:
+            if mem[state + TABLE] != NONE:
                 release(mem, tags, heads, mem[state + TABLE])
         after = mem[page]
         release(mem, tags, heads, page)
@@ -228,21 +230,21 @@ def close_group(mem, tags, heads, group):
 @jit
 def suffix_state(mem, state, length):
     """The state on `state`'s suffix path that holds the suffix of `length` tokens."""
-    while mem[state + LINK] >= 0 and mem[mem[state + LINK] + LEN] >= length:
+    while mem[state + LINK] != NONE and mem[mem[state + LINK] + LEN] >= length:
         state = mem[state + LINK]
     return state
 
 
 @jit
 def _grow(mem, tags, heads, group, last, token):
-    """Blumer's step: the state of the whole text that ends with `token`, or -1 when out of room."""
+    """Blumer's step: the state of the whole text that ends with `token`, or NONE when out of room."""
     state = step(mem, last, token)
-    if state >= 0:
+    if state != NONE:
         if mem[state + LEN] == mem[last + LEN] + 1:
             return state
         return _clone(mem, tags, heads, group, last, token, state)
     new = _new_state(mem, tags, heads, group)
-    if new < 0:
+    if new == NONE:
         return NONE
     for i in range(STATE_WORDS):
         mem[new + i] = NONE
@@ -253,7 +255,7 @@ def _grow(mem, tags, heads, group, last, token):
     state = NONE
     while parent != NONE:
         state = step(mem, parent, token)
-        if state >= 0:
+        if state != NONE:
             break
         if not _add_edge(mem, tags, heads, parent, token, new):
             return NONE
@@ -264,7 +266,7 @@ def _grow(mem, tags, heads, group, last, token):
         mem[new + LINK] = state
     else:
         clone = _clone(mem, tags, heads, group, parent, token, state)
-        if clone < 0:
+        if clone == NONE:
             return NONE
         mem[new + LINK] = clone
     return new
@@ -304,13 +306,13 @@ def _count(mem, group, number, match, token):
 
 @jit
 def extend(mem, tags, heads, group, sequence, token, count_depth):
-    """Append `token` to `sequence` of `group` (rows of int32); False when out of room, the group then being unusable.
+    """Append `token` to `sequence` of `group` (rows of uint32); False when out of room, the group then being unusable.
 
     Amortised O(1) structure, at most `count_depth` suffixes counted.
     """
     length = min(sequence[MATCH_LENGTH], count_depth - 1)
     new = _grow(mem, tags, heads, group, sequence[STATE], token)
-    if new < 0:
+    if new == NONE:
         return False
     match = suffix_state(mem, sequence[MATCH], length)
     sequence[MATCH] = _count(mem, group, sequence[NUMBER], match, token)

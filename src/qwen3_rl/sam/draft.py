@@ -41,8 +41,8 @@ def suffixes(mem, sequence, longest, states, lengths):
     length = min(sequence[MATCH_LENGTH], longest)
     state = suffix_state(mem, sequence[MATCH], length)
     n = 0
-    while mem[state + LINK] >= 0:
-        if mem[state + A_TOKEN] >= 0 and n < len(states) - 1:
+    while mem[state + LINK] != NONE:
+        if mem[state + A_TOKEN] != NONE and n < len(states) - 1:
             states[n] = state
             lengths[n] = length
             n += 1
@@ -55,10 +55,10 @@ def suffixes(mem, sequence, longest, states, lengths):
 
 @jit
 def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, own, own_length, own_age, tokens, features):
-    """Score edges A and B of each suffix and the token `own`; return (best token or -1, its log-odds, candidates).
+    """Score edges A and B of each suffix and the token `own`; return (best token or NONE, its log-odds, candidates).
 
     `ended` is 1 where the text ends with these suffixes, an occurrence of each without a continuation. `own` is the
-    token (-1: none) that last followed here in the sequence's own text, `own_length` tokens matching, `own_age` ago.
+    token (NONE: none) that last followed here in the sequence's own text, `own_length` tokens matching, `own_age` ago.
     """
     count = 0
     best = np.float32(-np.inf)
@@ -69,7 +69,7 @@ def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, o
         state = states[i]
         shorter = states[i + 1] if i + 2 < n else NONE
         total = mem[state + COUNT] - ended
-        total2 = mem[shorter + COUNT] - ended if shorter >= 0 else 0
+        total2 = mem[shorter + COUNT] - ended if shorter != NONE else 0
         for edge in range(3):
             if edge == 0:
                 token, target = mem[state + A_TOKEN], mem[state + A_STATE]
@@ -77,16 +77,16 @@ def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, o
                 token, target = mem[state + B_TOKEN], mem[state + B_STATE]
             else:
                 token, target = own, NONE
-            known = token < 0
+            known = token == NONE
             for c in range(count):
                 known = known or tokens[c] == token
             if known:
                 continue
             if edge == 2:
                 target = step(mem, state, token)
-                if target < 0:
+                if target == NONE:
                     continue
-            target2 = step(mem, shorter, token) if shorter >= 0 else NONE
+            target2 = step(mem, shorter, token) if shorter != NONE else NONE
             logit = score(
                 mem, weights, features[count], i, lengths[i], state, total, target, shorter, total2, target2, token, number, clock,
                 own_length if token == own else 0, own_age
@@ -110,7 +110,7 @@ def _advance(mem, states, lengths, n, token):
         state = step(mem, states[i], token)
         if state != NONE and state != before:
             before = state
-            if mem[state + A_TOKEN] >= 0:
+            if mem[state + A_TOKEN] != NONE:
                 length = lengths[i] + 1
                 states[kept] = state
                 lengths[kept] = length
@@ -136,18 +136,18 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
     number = sequence[NUMBER]
     clock = group[CLOCK]
     block = sequence[BLOCK]
-    size = mem[block + TOKENS] if block >= 0 else 0
+    size = mem[block + TOKENS] if block != NONE else 0
     text = block + TEXT_START
     place = place_after(mem, block, mem[text + size - 2], mem[text + size - 1]) if size >= 2 else NONE
-    own_length = common_suffix(mem, block, place, longest) if place >= 0 else 0
+    own_length = common_suffix(mem, block, place, longest) if place != NONE else 0
     before = mem[text + size - 1] if size > 0 else NONE
     token, logit, asked_count = _choose(
-        mem, states, lengths, n, 1, number, clock, weights, min_match, mem[text + place] if place >= 0 else NONE, own_length, size - place, asked, asked_features
+        mem, states, lengths, n, 1, number, clock, weights, min_match, mem[text + place] if place != NONE else NONE, own_length, size - place, asked, asked_features
     )
     limit = min(np.float64(len(out)), per_match * lengths[0])
     right = 1.0
     drafted = 0
-    while token >= 0 and drafted < limit:
+    while token != NONE and drafted < limit:
         right *= probability(logit)
         if right < min_probability:
             break
@@ -160,7 +160,7 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
         states[n] = root
         lengths[n] = 0
         n += 1
-        if place >= 0 and mem[text + place] == token and place + 1 < size:
+        if place != NONE and mem[text + place] == token and place + 1 < size:
             place += 1
             own_length += 1
         else:
@@ -168,6 +168,6 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
             own_length = 2
         before = token
         token, logit, _ = _choose(
-            mem, states, lengths, n, 0, number, clock, weights, min_match + drafted, mem[text + place] if place >= 0 else NONE, own_length, size - place, tokens, features
+            mem, states, lengths, n, 0, number, clock, weights, min_match + drafted, mem[text + place] if place != NONE else NONE, own_length, size - place, tokens, features
         )
     return drafted, asked_count

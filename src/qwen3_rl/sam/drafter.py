@@ -125,7 +125,7 @@ class SamDrafter:
         words = self._group_rows[group.row]
         if not group.running and words[TEXT_TOKENS] > self.history_tokens:
             self._close(group)
-        if words[ROOT] < 0:
+        if words[ROOT] == NONE:
             self._open(group, slot, prompt)
         group.running.add(slot)
         kernels.begin(words, self._sequences[slot], group.row)
@@ -192,7 +192,7 @@ class SamDrafter:
         mem, sequence = self._arena[0], self._sequences[self._slots[req_id]]
         length = min(int(sequence[MATCH_LENGTH]), int(self._limits[0]))
         state = suffix_state(mem, sequence[MATCH], length)
-        while mem[state + LINK] >= 0 and mem[state + COUNT] < 2:
+        while mem[state + LINK] != NONE and mem[state + COUNT] < 2:
             state = mem[state + LINK]
             length = mem[state + LEN]
         return Match(int(length), int(mem[state + COUNT]), int(mem[state + FIRST]), int(mem[state + LAST]))
@@ -224,11 +224,11 @@ class SamDrafter:
         self._free_rows: list[int] = []
         self._lonely = 0
         self._evicted = 0
-        self._sequences = np.zeros((0, SEQUENCE_WORDS), dtype=np.int32)
+        self._sequences = np.zeros((0, SEQUENCE_WORDS), dtype=np.uint32)
         self._asked = np.zeros(0, dtype=np.int32)
         self._asked_tokens = np.zeros((0, CANDIDATES), dtype=np.int32)
         self._asked_features = np.zeros((0, CANDIDATES, FEATURES), dtype=np.int32)
-        self._group_rows = np.zeros((0, GROUP_WORDS), dtype=np.int32)
+        self._group_rows = np.zeros((0, GROUP_WORDS), dtype=np.uint32)
 
     # Feeding
 
@@ -277,7 +277,7 @@ class SamDrafter:
         kernels.begin(words, sequence, group.row)
         self._feed(np.array([slot]), prompt, np.array([0, len(prompt)]), keep=False)
         kernels.end_prompt(words, sequence)
-        if words[TEXT] >= 0 and not kernels.reread(
+        if words[TEXT] != NONE and not kernels.reread(
             *self._arena, words, sequence, group.row, self._count_depth, self._low
         ):
             self._reset(group)

@@ -56,11 +56,11 @@ def finish(mem, tags, heads, group, sequence, keep):
     """Hand a sequence's text to its group, or free it."""
     block = sequence[BLOCK]
     sequence[BLOCK] = NONE
-    if block >= 0 and not keep:
+    if block != NONE and not keep:
         release(mem, tags, heads, block)
-    elif block >= 0:
+    elif block != NONE:
         block = close(mem, tags, heads, block)
-        if block >= 0:
+        if block != NONE:
             mem[block + NEXT] = group[TEXT]
             group[TEXT] = block
             group[TEXT_TOKENS] += mem[block + TOKENS]
@@ -72,11 +72,11 @@ def trim(mem, tags, heads, group, tokens):
     kept = 0
     newer = NONE
     block = group[TEXT]
-    while block >= 0:
+    while block != NONE:
         after = mem[block + NEXT]
         if kept + mem[block + TOKENS] > tokens:
             tokens = 0  # older ones go as well
-            if newer < 0:
+            if newer == NONE:
                 group[TEXT] = NONE
             else:
                 mem[newer + NEXT] = NONE
@@ -92,7 +92,7 @@ def trim(mem, tags, heads, group, tokens):
 def _reverse(mem, group):
     newer = NONE
     block = group[TEXT]
-    while block >= 0:
+    while block != NONE:
         after = mem[block + NEXT]
         mem[block + NEXT] = newer
         newer = block
@@ -106,7 +106,7 @@ def reread(mem, tags, heads, group, sequence, row, count_depth, low):
     _reverse(mem, group)
     block = group[TEXT]
     fits = True
-    while block >= 0 and fits:
+    while block != NONE and fits:
         begin(group, sequence, row)
         for i in range(mem[block + TOKENS]):
             token = mem[block + TEXT_START + i]
@@ -135,7 +135,7 @@ def feed(mem, tags, heads, groups, sequences, slots, tokens, offsets, cursor, ke
                 return BROKEN
             if keep:
                 block = append(mem, tags, heads, sequence[BLOCK], token)
-                if block < 0:
+                if block == NONE:
                     return BROKEN
                 sequence[BLOCK] = block
             cursor[1] += 1

@@ -11,6 +11,7 @@ Nothing here is random: the same calls give the same drafts.
 import numpy as np
 
 from qwen3_rl.sam._jit import jit
+from qwen3_rl.sam.arena import NONE
 from qwen3_rl.sam.automaton import A_TOKEN, COUNT, LAST, OWNER
 
 FEATURES = 7
@@ -68,14 +69,14 @@ def score(mem, weights, features, rank, length, state, total, target, shorter, t
     """Write the FEATURES weight indices of a candidate and return its log-odds.
 
     `token` leads from `state` (a suffix of `length` tokens seen `total` times with a continuation) to `target`, and from
-    `shorter` (-1 when that is the empty suffix) to `target2`. `number` is the asking sequence's, `clock` its group's.
+    `shorter` (NONE when that is the empty suffix) to `target2`. `number` is the asking sequence's, `clock` its group's.
     """
     best = 1 if mem[state + A_TOKEN] == token else 0
     features[0] = (min(rank, _RANKS - 1) * _LENGTHS + _length_class(length)) * 2 + best
     features[1] = _BASE_COUNT + _count_class(mem[target + COUNT]) * _COUNTS + _count_class(total)
     own = 1 if mem[target + OWNER] == number else 0
     features[2] = _BASE_AGE + _age_class(clock - mem[target + LAST]) * 2 + own
-    if shorter < 0:
+    if shorter == NONE:
         features[3] = _BASE_AGE2 - 1
         features[4] = _BASE_OWN - 1
     else:
