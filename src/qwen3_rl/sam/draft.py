@@ -28,8 +28,8 @@ from qwen3_rl.sam.automaton import (
 from qwen3_rl.sam.model import FEATURES, probability, score
 from qwen3_rl.sam.text import TEXT_START, TOKENS, common_suffix, place_after
 
-CANDIDATES = 6
-SUFFIXES = 12
+CANDIDATES = 4
+SUFFIXES = 8
 
 
 @jit
