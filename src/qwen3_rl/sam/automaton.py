@@ -26,7 +26,7 @@ PAGE_WORDS = 4 << PAGE_ORDER  # word 0 names the next page, states start at word
 ROOT, PAGE, PAGE_USED, CLOCK, SEQUENCES, START, START_MATCH, START_LENGTH, TEXT, TEXT_TOKENS = range(10)
 GROUP_WORDS = 10
 # Sequence words: its group's row, its own state, the state and length of the counted suffix, its number in the group,
-# its text block and that block's order.
+# its text block; what its last draft left for the model to learn from follows (kernels.py).
 GROUP, STATE, MATCH, MATCH_LENGTH, NUMBER, BLOCK = range(6)
 SEQUENCE_WORDS = 6
 ROOM_FOR_TOKEN = 2 * (1 << PAGE_ORDER)

@@ -88,7 +88,7 @@ def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, o
                     continue
             target2 = step(mem, shorter, token) if shorter != NONE else NONE
             logit = score(
-                mem, weights, features[count], i, lengths[i], state, total, target, shorter, total2, target2, token, number, clock,
+                mem, weights, features, count * FEATURES, i, lengths[i], state, total, target, shorter, total2, target2, token, number, clock,
                 own_length if token == own else 0, own_age
             )
             if logit > best:
@@ -122,15 +122,15 @@ def _advance(mem, states, lengths, n, token):
 def draft(mem, group, sequence, weights, longest, min_match, per_match, min_probability, out, asked, asked_features, work):
     """Fill `out` (int32 [k]); return (number of drafted tokens, number of candidates of the first position).
 
-    `asked` int32 [CANDIDATES] and `asked_features` int32 [CANDIDATES, FEATURES] receive the first position's candidates
-    for `model.learn`; `work` int32 [2 * SUFFIXES + CANDIDATES * (1 + FEATURES)] is scratch. A token is drafted only
+    `asked` uint32 [CANDIDATES] and `asked_features` uint32 [CANDIDATES * FEATURES] receive the first position's candidates
+    for `model.learn`; `work` uint32 [2 * SUFFIXES + CANDIDATES * (1 + FEATURES)] is scratch. A token is drafted only
     where it really followed a suffix of at least `min_match` tokens in the group's text, at most `per_match` tokens for
     each token of the longest match, and while the chance that all tokens so far are right is at least `min_probability`.
     """
     states = work[:SUFFIXES]
     lengths = work[SUFFIXES : 2 * SUFFIXES]
     tokens = work[2 * SUFFIXES : 2 * SUFFIXES + CANDIDATES]
-    features = work[2 * SUFFIXES + CANDIDATES :].reshape(CANDIDATES, FEATURES)
+    features = work[2 * SUFFIXES + CANDIDATES :]
     n = suffixes(mem, sequence, longest, states, lengths)
     root = states[n - 1]
     number = sequence[NUMBER]

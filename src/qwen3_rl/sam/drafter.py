@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from qwen3_rl.sam.automaton import (
     MATCH_LENGTH,
     NONE,
     ROOT,
-    SEQUENCE_WORDS,
     TEXT,
     TEXT_TOKENS,
     close_group,
@@ -97,10 +97,11 @@ class SamDrafter:
         self.max_bytes = max_bytes
         self.sharing = sharing
         self.history_tokens = history_tokens
-        self._limits = np.array([max_match, min_match, per_match, min_probability], dtype=np.float64)
+        self._max_match = max_match
         self._count_depth = max_match + k
+        self._settings = np.array([max_match, min_match, per_match, min_probability, 0, max_match + k], dtype=np.float64)
         self._weights = new_weights()
-        self._work = np.zeros(2 * SUFFIXES + CANDIDATES * (1 + FEATURES), dtype=np.int32)
+        self._work = np.zeros(2 * SUFFIXES + CANDIDATES * (1 + FEATURES), dtype=np.uint32)
         self.clear()
 
     # Requests
@@ -129,7 +130,6 @@ class SamDrafter:
             self._open(group, slot, prompt)
         group.running.add(slot)
         kernels.begin(words, self._sequences[slot], group.row)
-        self._asked[slot] = 0
         self._slots[req_id] = slot
         self._slot_groups[slot] = group
 
@@ -143,28 +143,19 @@ class SamDrafter:
         Raises ValueError for a request that isn't running or offsets that don't fit; nothing is appended then.
         """
         slots, tokens, offsets = self._checked(req_ids, tokens, offsets)
-        self._feed(slots, tokens, offsets)
-        drafts = np.empty((len(slots), self.k), dtype=np.int32)
-        lengths = np.empty(len(slots), dtype=np.int32)
-        kernels.draft_batch(
-            self._arena[0],
-            self._group_rows,
-            self._sequences,
-            self._weights,
-            self._asked,
-            self._asked_tokens,
-            self._asked_features,
-            slots,
-            self._limits,
-            self._work,
-            drafts,
-            lengths,
-        )
-        return drafts, lengths
+        out = self._run(slots, tokens, offsets, self.k + 1)
+        return out[:, : self.k], out[:, self.k]
+
+    def propose_lists(self, req_ids: Sequence[Hashable], new_tokens: Sequence[Sequence[int]]) -> list[list[int]]:
+        """As `propose`, in an engine's own form: new_tokens[i] are those of req_ids[i]; returns one draft a request."""
+        offsets = np.array(list(accumulate(map(len, new_tokens), initial=0)), dtype=np.int64)
+        tokens = np.array(list(chain.from_iterable(new_tokens)), dtype=np.int32)
+        out = self._run(*self._checked(req_ids, tokens, offsets), self.k + 1)
+        return [row[: row[-1]] for row in out.tolist()]
 
     def extend_batch(self, req_ids: Sequence[Hashable], tokens: np.ndarray, offsets: np.ndarray) -> None:
         """As `propose`, without drafts: for steps in which drafting is off."""
-        self._feed(*self._checked(req_ids, tokens, offsets))
+        self._run(*self._checked(req_ids, tokens, offsets), 0)
 
     def finish(self, req_id: Hashable) -> None:
         """End a request, finished or aborted. Raises ValueError when it isn't running."""
@@ -190,7 +181,7 @@ class SamDrafter:
         if req_id not in self._slots:
             raise ValueError(f"request {req_id!r} isn't running")
         mem, sequence = self._arena[0], self._sequences[self._slots[req_id]]
-        length = min(int(sequence[MATCH_LENGTH]), int(self._limits[0]))
+        length = min(int(sequence[MATCH_LENGTH]), self._max_match)
         state = suffix_state(mem, sequence[MATCH], length)
         while mem[state + LINK] != NONE and mem[state + COUNT] < 2:
             state = mem[state + LINK]
@@ -200,13 +191,12 @@ class SamDrafter:
     def stats(self) -> dict[str, int]:
         """Numbers of running requests and known groups, bytes in use and their bound, groups evicted so far."""
         mem, tags, heads = self._arena
-        tables = (self._sequences, self._asked, self._asked_tokens, self._asked_features, self._group_rows)
         used = (len(tags) - int(heads[FREE_UNITS])) * (UNIT_BYTES + 1)
         return {
             "requests": len(self._slots),
             "groups": len(self._groups),
             "bytes_used": used,
-            "bytes_reserved": mem.nbytes + tags.nbytes + sum(table.nbytes for table in tables),
+            "bytes_reserved": mem.nbytes + tags.nbytes + self._sequences.nbytes + self._group_rows.nbytes,
             "max_bytes": self.max_bytes,
             "evicted": self._evicted,
         }
@@ -215,6 +205,7 @@ class SamDrafter:
         """Forget all requests and texts and give the memory back; what was learned about acceptance stays."""
         self._arena = new_arena(self.max_bytes - self.max_bytes // 16)
         self._low = max(2048, len(self._arena[1]) // 64)
+        self._settings[kernels.LOW_UNITS] = self._low
         self._slots: dict[Hashable, int] = {}
         self._slot_groups: dict[int, _Group] = {}
         self._groups: dict[bytes, _Group] = {}
@@ -224,10 +215,7 @@ class SamDrafter:
         self._free_rows: list[int] = []
         self._lonely = 0
         self._evicted = 0
-        self._sequences = np.zeros((0, SEQUENCE_WORDS), dtype=np.uint32)
-        self._asked = np.zeros(0, dtype=np.int32)
-        self._asked_tokens = np.zeros((0, CANDIDATES), dtype=np.int32)
-        self._asked_features = np.zeros((0, CANDIDATES, FEATURES), dtype=np.int32)
+        self._sequences = np.zeros((0, kernels.ROW_WORDS), dtype=np.uint32)
         self._group_rows = np.zeros((0, GROUP_WORDS), dtype=np.uint32)
 
     # Feeding
@@ -243,27 +231,47 @@ class SamDrafter:
             raise ValueError(f"offsets for {len(slots)} requests and {len(tokens)} tokens don't fit: {offsets}")
         return slots, tokens, offsets
 
-    def _feed(self, slots, tokens, offsets, keep=True):
-        kernels.learn_batch(
-            self._weights, self._asked, self._asked_tokens, self._asked_features, slots, tokens, offsets
-        )
+    def _run(self, slots, tokens, offsets, columns):
+        out = np.empty((len(slots), columns), dtype=np.int32)
         cursor = np.zeros(2, dtype=np.int64)
+        while status := kernels.run_batch(
+            *self._arena,
+            self._group_rows,
+            self._sequences,
+            self._weights,
+            self._settings,
+            self._work,
+            slots,
+            tokens,
+            offsets,
+            cursor,
+            out,
+        ):
+            self._relieve(status, slots[cursor[0]])
+        return out
+
+    def _feed_prompt(self, slot, prompt):
+        slots, offsets, cursor = np.array([slot], np.int32), np.array([0, len(prompt)]), np.zeros(2, dtype=np.int64)
         while status := kernels.feed(
             *self._arena,
             self._group_rows,
             self._sequences,
             slots,
-            tokens,
+            prompt,
             offsets,
             cursor,
-            keep,
+            False,
             self._low,
             self._count_depth,
         ):
-            if status == kernels.LOW:
-                self._make_room(self._low + self._low // 2)
-            else:
-                self._reset(self._slot_groups[int(slots[cursor[0]])])
+            self._relieve(status, slot)
+
+    def _relieve(self, status, slot):
+        """Make the room that a kernel missed at a token of `slot`."""
+        if status == kernels.LOW:
+            self._make_room(self._low + self._low // 2)
+        else:
+            self._reset(self._slot_groups[int(slot)])
 
     def _open(self, group: _Group, slot: int, prompt: np.ndarray) -> None:
         """Build a group's automaton from its prompt and what is left of its texts."""
@@ -275,7 +283,7 @@ class SamDrafter:
         if not open_group(*self._arena, words):
             self._reset(group)
         kernels.begin(words, sequence, group.row)
-        self._feed(np.array([slot]), prompt, np.array([0, len(prompt)]), keep=False)
+        self._feed_prompt(slot, prompt)
         kernels.end_prompt(words, sequence)
         if words[TEXT] != NONE and not kernels.reread(
             *self._arena, words, sequence, group.row, self._count_depth, self._low
@@ -346,9 +354,6 @@ class SamDrafter:
     def _grow_tables(self) -> int:
         slots = len(self._sequences)
         self._sequences = _doubled(self._sequences)
-        self._asked = _doubled(self._asked)
-        self._asked_tokens = _doubled(self._asked_tokens)
-        self._asked_features = _doubled(self._asked_features)
         self._free_slots = list(range(len(self._sequences) - 1, slots - 1, -1))
         self._sequences[slots:, BLOCK] = NONE
         return self._free_slots.pop()

@@ -15,6 +15,7 @@ from qwen3_rl.sam.automaton import (
     NONE,
     NUMBER,
     SEQUENCES,
+    SEQUENCE_WORDS,
     START,
     START_LENGTH,
     START_MATCH,
@@ -23,12 +24,19 @@ from qwen3_rl.sam.automaton import (
     TEXT_TOKENS,
     extend,
 )
-from qwen3_rl.sam.draft import draft
-from qwen3_rl.sam.model import learn
+from qwen3_rl.sam.draft import CANDIDATES, draft
+from qwen3_rl.sam.model import FEATURES, learn
 from qwen3_rl.sam.text import NEXT, TEXT_START, TOKENS, append, close
 
 # What `feed` says: all done, too little free memory (nothing is broken), no room in mid-token (the group is broken).
 DONE, LOW, BROKEN = range(3)
+# The rest of a sequence's row: number of candidates of its last draft's first position, their tokens and features.
+ASKED = SEQUENCE_WORDS
+TOKENS_AT = ASKED + 1
+FEATURES_AT = TOKENS_AT + CANDIDATES
+ROW_WORDS = FEATURES_AT + CANDIDATES * FEATURES
+# Settings: see SamDrafter; the smallest number of free arena units to work with; the longest suffix that is counted.
+MAX_MATCH, MIN_MATCH, PER_MATCH, MIN_PROBABILITY, LOW_UNITS, COUNT_DEPTH = range(6)
 
 
 @jit
@@ -40,6 +48,7 @@ def begin(group, sequence, row):
     sequence[MATCH_LENGTH] = group[START_LENGTH]
     sequence[NUMBER] = group[SEQUENCES]
     sequence[BLOCK] = NONE
+    sequence[ASKED] = 0
     group[SEQUENCES] += 1
 
 
@@ -144,34 +153,37 @@ def feed(mem, tags, heads, groups, sequences, slots, tokens, offsets, cursor, ke
 
 
 @jit
-def learn_batch(weights, asked, asked_tokens, asked_features, slots, tokens, offsets):
-    """Teach the model what followed the last draft of each sequence that has one."""
-    for i in range(len(slots)):
-        slot = slots[i]
-        if asked[slot] > 0 and offsets[i] < offsets[i + 1]:
-            learn(weights, asked_tokens[slot], asked_features[slot], asked[slot], tokens[offsets[i]])
-            asked[slot] = 0
+def run_batch(mem, tags, heads, groups, sequences, weights, settings, work, slots, tokens, offsets, cursor, out):
+    """Learn, feed, then draft for n requests in one call; returns what `feed` says, and drafts only when that is DONE.
 
-
-@jit
-def draft_batch(
-    mem, groups, sequences, weights, asked, asked_tokens, asked_features, slots, limits, work, drafts, lengths
-):
-    """Fill drafts int32 [n, k] and lengths int32 [n]; `limits` float64 [4]: see `draft.draft`."""
-    for i in range(len(slots)):
-        slot = slots[i]
-        sequence = sequences[slot]
-        lengths[i], asked[slot] = draft(
-            mem,
-            groups[sequence[GROUP]],
-            sequence,
-            weights,
-            np.int64(limits[0]),
-            np.int64(limits[1]),
-            limits[2],
-            limits[3],
-            drafts[i],
-            asked_tokens[slot],
-            asked_features[slot],
-            work,
-        )
+    sequences uint32 [any, ROW_WORDS]; settings float64: see the names above; work: `draft.draft`'s scratch; slots int32
+    [n]; tokens int32, offsets int64 [n + 1] and cursor as for `feed`; out int32 [n, k + 1]: the drafts and, last, their
+    lengths, or [n, 0] to draft nothing.
+    """
+    if cursor[0] == 0 and cursor[1] == 0:
+        for i in range(len(slots)):
+            row = sequences[slots[i]]
+            if row[ASKED] > 0 and offsets[i] < offsets[i + 1]:
+                learn(weights, row[TOKENS_AT:FEATURES_AT], row[FEATURES_AT:], np.int64(row[ASKED]), tokens[offsets[i]])
+                row[ASKED] = 0
+    low, depth = np.int64(settings[LOW_UNITS]), np.int64(settings[COUNT_DEPTH])
+    said = feed(mem, tags, heads, groups, sequences, slots, tokens, offsets, cursor, True, low, depth)
+    k = out.shape[1] - 1
+    if said == DONE and k > 0:
+        for i in range(len(slots)):
+            row = sequences[slots[i]]
+            out[i, k], row[ASKED] = draft(
+                mem,
+                groups[row[GROUP]],
+                row,
+                weights,
+                np.int64(settings[MAX_MATCH]),
+                np.int64(settings[MIN_MATCH]),
+                settings[PER_MATCH],
+                settings[MIN_PROBABILITY],
+                out[i, :k],
+                row[TOKENS_AT:FEATURES_AT],
+                row[FEATURES_AT:],
+                work,
+            )
+    return said

@@ -64,34 +64,34 @@ def _length_class(length):
 
 
 @jit
-def score(mem, weights, features, rank, length, state, total, target, shorter, total2, target2, token, number, clock, own_length, own_age
+def score(mem, weights, features, at, rank, length, state, total, target, shorter, total2, target2, token, number, clock, own_length, own_age
 ):
-    """Write the FEATURES weight indices of a candidate and return its log-odds.
+    """Write the FEATURES weight indices of a candidate to features[at:] and return its log-odds.
 
     `token` leads from `state` (a suffix of `length` tokens seen `total` times with a continuation) to `target`, and from
     `shorter` (NONE when that is the empty suffix) to `target2`. `number` is the asking sequence's, `clock` its group's.
     """
     best = 1 if mem[state + A_TOKEN] == token else 0
-    features[0] = (min(rank, _RANKS - 1) * _LENGTHS + _length_class(length)) * 2 + best
-    features[1] = _BASE_COUNT + _count_class(mem[target + COUNT]) * _COUNTS + _count_class(total)
+    features[at] = (min(rank, _RANKS - 1) * _LENGTHS + _length_class(length)) * 2 + best
+    features[at + 1] = _BASE_COUNT + _count_class(mem[target + COUNT]) * _COUNTS + _count_class(total)
     own = 1 if mem[target + OWNER] == number else 0
-    features[2] = _BASE_AGE + _age_class(clock - mem[target + LAST]) * 2 + own
+    features[at + 2] = _BASE_AGE + _age_class(clock - mem[target + LAST]) * 2 + own
     if shorter == NONE:
-        features[3] = _BASE_AGE2 - 1
-        features[4] = _BASE_OWN - 1
+        features[at + 3] = _BASE_AGE2 - 1
+        features[at + 4] = _BASE_OWN - 1
     else:
         best = 1 if mem[shorter + A_TOKEN] == token else 0
         classes = _count_class(mem[target2 + COUNT]) * _COUNTS + _count_class(total2)
-        features[3] = _BASE_COUNT2 + classes * 2 + best
+        features[at + 3] = _BASE_COUNT2 + classes * 2 + best
         own = 1 if mem[target2 + OWNER] == number else 0
-        features[4] = _BASE_AGE2 + _age_class(clock - mem[target2 + LAST]) * 2 + own
+        features[at + 4] = _BASE_AGE2 + _age_class(clock - mem[target2 + LAST]) * 2 + own
     if own_length > 0:
-        features[5] = _BASE_OWN + _length_class(own_length) * _AGES + _age_class(own_age)
+        features[at + 5] = _BASE_OWN + _length_class(own_length) * _AGES + _age_class(own_age)
     else:
-        features[5] = _BASE_TOKEN - 1
-    features[6] = _BASE_TOKEN + (((token * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - _TOKEN_BITS))
+        features[at + 5] = _BASE_TOKEN - 1
+    features[at + 6] = _BASE_TOKEN + (((token * 0x9E3779B1) & 0xFFFFFFFF) >> (32 - _TOKEN_BITS))
     logit = np.float32(0.0)
-    for i in range(FEATURES):
+    for i in range(at, at + FEATURES):
         logit += weights[features[i]]
     return logit
 
@@ -103,11 +103,14 @@ def probability(logit):
 
 @jit
 def learn(weights, tokens, features, count, truth):
-    """One gradient step for the `count` candidates of a draft's first position, now that its token is known."""
+    """One gradient step for the `count` candidates of a draft's first position, now that its token is known.
+
+    tokens [CANDIDATES], features [CANDIDATES * FEATURES] as `score` wrote them.
+    """
     for c in range(count):
         logit = np.float32(0.0)
-        for i in range(FEATURES):
-            logit += weights[features[c, i]]
+        for i in range(c * FEATURES, (c + 1) * FEATURES):
+            logit += weights[features[i]]
         error = (1.0 if tokens[c] == truth else 0.0) - probability(logit)
-        for i in range(FEATURES):
-            weights[features[c, i]] += np.float32(LEARNING_RATE * error)
+        for i in range(c * FEATURES, (c + 1) * FEATURES):
+            weights[features[i]] += np.float32(LEARNING_RATE * error)

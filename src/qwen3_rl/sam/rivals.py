@@ -8,7 +8,6 @@ engine; prompts and responses are int32 [n].
 import importlib.util
 import sys
 import types
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +25,7 @@ class Sam:
         self._drafter.add_request(req, prompt)
 
     def step(self, reqs, new):
-        lengths = np.fromiter(map(len, new), dtype=np.int64, count=len(new))
-        offsets = np.zeros(len(new) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        tokens = np.fromiter(chain.from_iterable(new), dtype=np.int32, count=offsets[-1])
-        drafts, lengths = self._drafter.propose(reqs, tokens, offsets)
-        return [draft[:length] for draft, length in zip(drafts.tolist(), lengths.tolist(), strict=True)]
+        return self._drafter.propose_lists(reqs, new)
 
     def end(self, req):
         self._drafter.finish(req)
