@@ -30,6 +30,7 @@ from qwen3_rl.sam.text import TEXT_START, TOKENS, common_suffix, place_after
 
 CANDIDATES = 4
 SUFFIXES = 8
+WORK_WORDS = 2 * SUFFIXES + (3 + FEATURES) * CANDIDATES
 
 
 @jit
@@ -54,22 +55,16 @@ def suffixes(mem, sequence, longest, states, lengths):
 
 
 @jit
-def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, own, own_length, own_age, tokens, features):
-    """Score edges A and B of each suffix and the token `own`; return (best token or NONE, its log-odds, candidates).
+def _gather(mem, states, lengths, n, least, own, tokens, ranks, targets):
+    """Collect edges A and B of each suffix of at least `least` tokens, and `own` (a token or NONE); return how many.
 
-    `ended` is 1 where the text ends with these suffixes, an occurrence of each without a continuation. `own` is the
-    token (NONE: none) that last followed here in the sequence's own text, `own_length` tokens matching, `own_age` ago.
+    tokens, ranks (the longest suffix that has the token) and targets (the state it leads to) take up to CANDIDATES.
     """
     count = 0
-    best = np.float32(-np.inf)
-    chosen = NONE
     for i in range(n - 1):
-        if lengths[i] < min_match:
+        if lengths[i] < least:
             break
         state = states[i]
-        shorter = states[i + 1] if i + 2 < n else NONE
-        total = mem[state + COUNT] - ended
-        total2 = mem[shorter + COUNT] - ended if shorter != NONE else 0
         for edge in range(3):
             if edge == 0:
                 token, target = mem[state + A_TOKEN], mem[state + A_STATE]
@@ -86,19 +81,42 @@ def _choose(mem, states, lengths, n, ended, number, clock, weights, min_match, o
                 target = step(mem, state, token)
                 if target == NONE:
                     continue
-            target2 = step(mem, shorter, token) if shorter != NONE else NONE
-            logit = score(
-                mem, weights, features, count * FEATURES, i, lengths[i], state, total, target, shorter, total2, target2, token, number, clock,
-                own_length if token == own else 0, own_age
-            )
-            if logit > best:
-                best = logit
-                chosen = token
             tokens[count] = token
+            ranks[count] = i
+            targets[count] = target
             count += 1
             if count == CANDIDATES:
-                return chosen, best, count
-    return chosen, best, count
+                return count
+    return count
+
+
+@jit
+def _choose(
+    mem, states, lengths, n, ended, number, clock, weights, own, own_length, own_age, count, tokens, ranks, targets, features
+):
+    """Score `count` gathered candidates; return the index of the best and its log-odds.
+
+    `ended` is 1 where the text ends with these suffixes, an occurrence of each without a continuation. `own` is the
+    token (NONE: none) that last followed here in the sequence's own text, `own_length` tokens matching, `own_age` ago.
+    """
+    best = np.float32(-np.inf)
+    chosen = 0
+    for c in range(count):
+        i = ranks[c]
+        token = tokens[c]
+        shorter = states[i + 1] if i + 2 < n else NONE
+        target2 = step(mem, shorter, token) if shorter != NONE else NONE
+        total = mem[states[i] + COUNT] - ended
+        total2 = mem[shorter + COUNT] - ended if shorter != NONE else 0
+        own_match = own_length if token == own else 0
+        logit = score(
+            mem, weights, features, c * FEATURES, i, lengths[i], states[i], total, targets[c], shorter, total2, target2,
+            token, number, clock, own_match, own_age
+        )
+        if logit > best:
+            best = logit
+            chosen = c
+    return chosen, best
 
 
 @jit
@@ -123,34 +141,53 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
     """Fill `out` (int32 [k]); return (number of drafted tokens, number of candidates of the first position).
 
     `asked` uint32 [CANDIDATES] and `asked_features` uint32 [CANDIDATES * FEATURES] receive the first position's candidates
-    for `model.learn`; `work` uint32 [2 * SUFFIXES + CANDIDATES * (1 + FEATURES)] is scratch. A token is drafted only
-    where it really followed a suffix of at least `min_match` tokens in the group's text, at most `per_match` tokens for
-    each token of the longest match, and while the chance that all tokens so far are right is at least `min_probability`.
+    for `model.learn`; `work` uint32 [WORK_WORDS] is scratch. The whole draft really followed a suffix of at least
+    `min_match` tokens in the group's text; it has at most `per_match` tokens for each token of the longest match, and
+    ends where the chance that all of it is right falls below `min_probability`.
     """
     states = work[:SUFFIXES]
     lengths = work[SUFFIXES : 2 * SUFFIXES]
-    tokens = work[2 * SUFFIXES : 2 * SUFFIXES + CANDIDATES]
-    features = work[2 * SUFFIXES + CANDIDATES :]
+    ranks = work[2 * SUFFIXES : 2 * SUFFIXES + CANDIDATES]
+    targets = work[2 * SUFFIXES + CANDIDATES : 2 * SUFFIXES + 2 * CANDIDATES]
+    tokens = asked
+    features = asked_features
     n = suffixes(mem, sequence, longest, states, lengths)
     root = states[n - 1]
-    number = sequence[NUMBER]
-    clock = group[CLOCK]
-    block = sequence[BLOCK]
-    size = mem[block + TOKENS] if block != NONE else 0
-    text = block + TEXT_START
-    place = place_after(mem, block, mem[text + size - 2], mem[text + size - 1]) if size >= 2 else NONE
-    own_length = common_suffix(mem, block, place, longest) if place != NONE else 0
-    before = mem[text + size - 1] if size > 0 else NONE
-    token, logit, asked_count = _choose(
-        mem, states, lengths, n, 1, number, clock, weights, min_match, mem[text + place] if place != NONE else NONE, own_length, size - place, asked, asked_features
-    )
     limit = min(np.float64(len(out)), per_match * lengths[0])
+    block = sequence[BLOCK]
+    size = np.int64(mem[block + TOKENS]) if block != NONE else 0
+    text = block + TEXT_START
+    place = NONE
+    own_length = 0
+    before = NONE
+    if size >= 2:
+        before = mem[text + size - 1]
+        place = place_after(mem, block, mem[text + size - 2], before)
+        if place != NONE:
+            own_length = common_suffix(mem, block, place, longest)
     right = 1.0
     drafted = 0
-    while token != NONE and drafted < limit:
-        right *= probability(logit)
-        if right < min_probability:
+    asked_count = 0
+    while True:
+        own = mem[text + place] if place != NONE else NONE
+        count = _gather(mem, states, lengths, n, min_match + drafted, own, tokens, ranks, targets)
+        if drafted == 0:
+            asked_count = count
+        if count == 0:
             break
+        chosen = 0
+        if count > 1 or drafted == 0 or min_probability > 0:
+            # The text's own end counts as an occurrence of its suffixes that nothing followed.
+            ended = 1 if drafted == 0 else 0
+            chosen, logit = _choose(
+                mem, states, lengths, n, ended, sequence[NUMBER], group[CLOCK], weights, own, own_length, size - place,
+                count, tokens, ranks, targets, features
+            )
+            if min_probability > 0:
+                right *= probability(logit)
+                if right < min_probability:
+                    break
+        token = tokens[chosen]
         out[drafted] = token
         drafted += 1
         if drafted >= limit:
@@ -160,14 +197,13 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
         states[n] = root
         lengths[n] = 0
         n += 1
-        if place != NONE and mem[text + place] == token and place + 1 < size:
+        if token == own and place + 1 < size:
             place += 1
             own_length += 1
         else:
             place = place_after(mem, block, before, token) if size >= 2 else NONE
             own_length = 2
         before = token
-        token, logit, _ = _choose(
-            mem, states, lengths, n, 0, number, clock, weights, min_match + drafted, mem[text + place] if place != NONE else NONE, own_length, size - place, tokens, features
-        )
+        tokens = work[2 * SUFFIXES + 2 * CANDIDATES : 2 * SUFFIXES + 3 * CANDIDATES]
+        features = work[2 * SUFFIXES + 3 * CANDIDATES :]
     return drafted, asked_count

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import accumulate, chain
+from itertools import accumulate
 
 import numpy as np
 
@@ -27,8 +27,7 @@ from qwen3_rl.sam.automaton import (
     open_group,
     suffix_state,
 )
-from qwen3_rl.sam.draft import CANDIDATES, SUFFIXES
-from qwen3_rl.sam.model import FEATURES, new_weights
+from qwen3_rl.sam.model import new_weights
 
 MIN_BYTES = 1 << 18
 MAX_BYTES = 8 << 30  # words of the arena are named by int32
@@ -101,7 +100,6 @@ class SamDrafter:
         self._count_depth = max_match + k
         self._settings = np.array([max_match, min_match, per_match, min_probability, 0, max_match + k], dtype=np.float64)
         self._weights = new_weights()
-        self._work = np.zeros(2 * SUFFIXES + CANDIDATES * (1 + FEATURES), dtype=np.uint32)
         self.clear()
 
     # Requests
@@ -142,20 +140,23 @@ class SamDrafter:
         Returns drafts int32 [n, k] and lengths int32 [n]; drafts[i, lengths[i]:] is undefined.
         Raises ValueError for a request that isn't running or offsets that don't fit; nothing is appended then.
         """
-        slots, tokens, offsets = self._checked(req_ids, tokens, offsets)
-        out = self._run(slots, tokens, offsets, self.k + 1)
+        out = self._run(len(req_ids), self._packed(req_ids, tokens, offsets), self.k + 1)
         return out[:, : self.k], out[:, self.k]
 
     def propose_lists(self, req_ids: Sequence[Hashable], new_tokens: Sequence[Sequence[int]]) -> list[list[int]]:
         """As `propose`, in an engine's own form: new_tokens[i] are those of req_ids[i]; returns one draft a request."""
-        offsets = np.array(list(accumulate(map(len, new_tokens), initial=0)), dtype=np.int64)
-        tokens = np.array(list(chain.from_iterable(new_tokens)), dtype=np.int32)
-        out = self._run(*self._checked(req_ids, tokens, offsets), self.k + 1)
+        packed = self._slots_of(req_ids)
+        packed += accumulate(map(len, new_tokens), initial=0)
+        if len(packed) != 2 * len(req_ids) + 1:
+            raise ValueError(f"{len(req_ids)} requests, but new tokens of {len(new_tokens)}")
+        for tokens in new_tokens:
+            packed += tokens
+        out = self._run(len(req_ids), np.array(packed, dtype=np.int32), self.k + 1)
         return [row[: row[-1]] for row in out.tolist()]
 
     def extend_batch(self, req_ids: Sequence[Hashable], tokens: np.ndarray, offsets: np.ndarray) -> None:
         """As `propose`, without drafts: for steps in which drafting is off."""
-        self._run(*self._checked(req_ids, tokens, offsets), 0)
+        self._run(len(req_ids), self._packed(req_ids, tokens, offsets), 0)
 
     def finish(self, req_id: Hashable) -> None:
         """End a request, finished or aborted. Raises ValueError when it isn't running."""
@@ -220,58 +221,57 @@ class SamDrafter:
 
     # Feeding
 
-    def _checked(self, req_ids, tokens, offsets):
+    def _slots_of(self, req_ids) -> list[int]:
         try:
-            slots = np.array([self._slots[req_id] for req_id in req_ids], dtype=np.int32)
+            return [self._slots[req_id] for req_id in req_ids]
         except KeyError as error:
             raise ValueError(f"request {error.args[0]!r} isn't running") from None
-        tokens = np.ascontiguousarray(tokens, dtype=np.int32)
-        offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-        if len(offsets) != len(slots) + 1 or offsets[0] != 0 or offsets[-1] != len(tokens):
+
+    def _packed(self, req_ids, tokens, offsets) -> np.ndarray:
+        slots = self._slots_of(req_ids)
+        steps = np.diff(offsets)
+        if len(steps) != len(slots) or offsets[0] != 0 or offsets[-1] != len(tokens) or (steps < 0).any():
             raise ValueError(f"offsets for {len(slots)} requests and {len(tokens)} tokens don't fit: {offsets}")
-        return slots, tokens, offsets
+        return np.concatenate((slots, offsets, tokens), dtype=np.int32, casting="unsafe")
 
-    def _run(self, slots, tokens, offsets, columns):
-        out = np.empty((len(slots), columns), dtype=np.int32)
-        cursor = np.zeros(2, dtype=np.int64)
-        while status := kernels.run_batch(
-            *self._arena,
-            self._group_rows,
-            self._sequences,
-            self._weights,
-            self._settings,
-            self._work,
-            slots,
-            tokens,
-            offsets,
-            cursor,
-            out,
-        ):
-            self._relieve(status, slots[cursor[0]])
-        return out
+    def _run(self, n: int, packed: np.ndarray, columns: int) -> np.ndarray:
+        out = np.empty((n, columns), dtype=np.int32)
+        said, i, at = kernels.DONE, 0, 0
+        while True:
+            said, i, at = kernels.run_batch(
+                *self._arena, self._group_rows, self._sequences, self._weights, self._settings, packed, n, i, at, out
+            )
+            if said == kernels.DONE:
+                return out
+            self._relieve(said, int(packed[i]))
 
-    def _feed_prompt(self, slot, prompt):
-        slots, offsets, cursor = np.array([slot], np.int32), np.array([0, len(prompt)]), np.zeros(2, dtype=np.int64)
-        while status := kernels.feed(
-            *self._arena,
-            self._group_rows,
-            self._sequences,
-            slots,
-            prompt,
-            offsets,
-            cursor,
-            False,
-            self._low,
-            self._count_depth,
-        ):
-            self._relieve(status, slot)
+    def _feed_prompt(self, slot: int, prompt: np.ndarray) -> None:
+        slots, offsets = np.array([slot], dtype=np.int32), np.array([0, len(prompt)], dtype=np.int32)
+        at = 0
+        while True:
+            said, _, at = kernels.feed(
+                *self._arena,
+                self._group_rows,
+                self._sequences,
+                slots,
+                prompt,
+                offsets,
+                0,
+                at,
+                False,
+                self._low,
+                self._count_depth,
+            )
+            if said == kernels.DONE:
+                return
+            self._relieve(said, slot)
 
-    def _relieve(self, status, slot):
+    def _relieve(self, said: int, slot: int) -> None:
         """Make the room that a kernel missed at a token of `slot`."""
-        if status == kernels.LOW:
+        if said == kernels.LOW:
             self._make_room(self._low + self._low // 2)
         else:
-            self._reset(self._slot_groups[int(slot)])
+            self._reset(self._slot_groups[slot])
 
     def _open(self, group: _Group, slot: int, prompt: np.ndarray) -> None:
         """Build a group's automaton from its prompt and what is left of its texts."""

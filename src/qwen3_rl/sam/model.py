@@ -49,11 +49,20 @@ def _count_class(count):
 
 @jit
 def _age_class(age):
+    """Its number of bits, at most 15."""
+    if age >= 1 << 14:
+        return 15
     bits = 0
-    while age > 0 and bits < _AGES - 1:
-        age >>= 1
-        bits += 1
-    return bits
+    if age >= 1 << 8:
+        age >>= 8
+        bits = 8
+    if age >= 1 << 4:
+        age >>= 4
+        bits += 4
+    if age >= 1 << 2:
+        age >>= 2
+        bits += 2
+    return bits + min(age, 2)
 
 
 @jit
