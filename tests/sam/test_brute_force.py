@@ -1,5 +1,7 @@
 """The automaton against a list of all texts, after any interleaving of siblings, ends, trims, evictions and returns."""
 
+from hashlib import blake2b
+
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,8 +14,6 @@ from qwen3_rl.sam.automaton import COUNT, FIRST, LAST, ROOT, step
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 WIDE = st.lists(st.integers(0, 40), min_size=1, max_size=60)  # enough distinct tokens for hashed edge tables
 HISTORY = 25
-DEPTH = 6
-K = 4
 
 
 class Model:
@@ -67,9 +67,11 @@ class Model:
 
 
 class Machine(RuleBasedStateMachine):
+    depth, k = 6, 4
+
     def __init__(self):
         super().__init__()
-        self.drafter = SamDrafter(K, 1 << 18, history_tokens=HISTORY, max_match=DEPTH)
+        self.drafter = SamDrafter(self.k, 1 << 18, history_tokens=HISTORY, max_match=self.depth)
         self.empty = self.drafter.stats()["bytes_used"]
         self.models: dict[tuple, Model] = {}
         self.where: dict[int, tuple] = {}
@@ -99,7 +101,7 @@ class Machine(RuleBasedStateMachine):
         for req, draft in zip(reqs, drafts, strict=True):
             model = self.models[self.where[req]]
             text = model.base[req] + model.running[req]
-            assert len(draft) <= K
+            assert len(draft) <= self.k
             if draft:
                 together = (text[-1], *draft)
                 assert any(
@@ -143,8 +145,6 @@ class Machine(RuleBasedStateMachine):
         self.models[prompt].reset()
 
     def _prompt_of(self, group):
-        from hashlib import blake2b
-
         for prompt in self.models:
             if blake2b(np.array(prompt, dtype=np.int32).tobytes(), digest_size=16).digest() == group.key:
                 return prompt
@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
         for group in [*self.drafter._running.values(), *self.drafter._idle.values()]:
             model = self.models[self._prompt_of(group)]
             root = int(self.drafter._group_rows[group.row][ROOT])
-            strings = {end[-n:] for end in model.ends for n in range(1, min(DEPTH, len(end)) + 1)}
+            strings = {end[-n:] for end in model.ends for n in range(1, min(self.depth, len(end)) + 1)}
             for string in strings | {(0, 0, 0), (2, 1)}:
                 state = root
                 for token in string:
@@ -174,7 +174,7 @@ class Machine(RuleBasedStateMachine):
             model = self.models[prompt]
             text = model.base[req] + model.running[req]
             match = self.drafter.match(req)
-            length = max((n for n in range(1, min(DEPTH, len(text)) + 1) if len(model.where(text[-n:])) > 1), default=0)
+            length = max((n for n in range(1, min(self.depth, len(text)) + 1) if len(model.where(text[-n:])) > 1), default=0)
             assert match.length == length
             if length:
                 ends = model.where(text[-length:])
@@ -188,5 +188,13 @@ class Machine(RuleBasedStateMachine):
         assert self.drafter.stats()["bytes_used"] == self.empty
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestAgainstBruteForce = Machine.TestCase
+class ShallowMachine(Machine):
+    """Texts soon outgrow the counted depth, so that counted suffixes move to clones."""
+
+    depth, k = 2, 1
+
+
+SETTINGS = settings(max_examples=80, stateful_step_count=25, deadline=None)
+Machine.TestCase.settings = ShallowMachine.TestCase.settings = SETTINGS
+TestDeep = Machine.TestCase
+TestShallow = ShallowMachine.TestCase
