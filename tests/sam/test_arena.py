@@ -6,7 +6,9 @@ from qwen3_rl.sam.arena import FREE_UNITS, NONE, UNIT_WORDS, alloc, new_arena, r
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(3000, 40000), st.lists(st.tuples(st.booleans(), st.integers(0, 8), st.integers(0, 99)), max_size=120))
+@given(
+    st.integers(3000, 40000), st.lists(st.tuples(st.booleans(), st.integers(0, 8), st.integers(0, 99)), max_size=120)
+)
 def test_blocks_never_overlap_and_all_memory_comes_back(max_bytes, steps):
     mem, tags, heads = new_arena(max_bytes)
     assert mem.nbytes + tags.nbytes + heads.nbytes <= max_bytes

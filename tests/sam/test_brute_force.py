@@ -104,9 +104,9 @@ class Machine(RuleBasedStateMachine):
             assert len(draft) <= self.k
             if draft:
                 together = (text[-1], *draft)
-                assert any(
-                    together == end[i : i + len(together)] for end in model.ends for i in range(len(end))
-                ), "a draft that never occurred"
+                assert any(together == end[i : i + len(together)] for end in model.ends for i in range(len(end))), (
+                    "a draft that never occurred"
+                )
             elif len(text) > 0:
                 ends = [i for i in model.where(text[-1:]) if self._goes_on(model, i)]
                 assert not ends, "no draft where the text goes on"
@@ -174,7 +174,9 @@ class Machine(RuleBasedStateMachine):
             model = self.models[prompt]
             text = model.base[req] + model.running[req]
             match = self.drafter.match(req)
-            length = max((n for n in range(1, min(self.depth, len(text)) + 1) if len(model.where(text[-n:])) > 1), default=0)
+            length = max(
+                (n for n in range(1, min(self.depth, len(text)) + 1) if len(model.where(text[-n:])) > 1), default=0
+            )
             assert match.length == length
             if length:
                 ends = model.where(text[-length:])

@@ -2,8 +2,8 @@ import itertools
 
 import numpy as np
 import pytest
+from sam_traces import sibling_traces
 
-from conftest import sibling_traces
 from qwen3_rl.sam import SamDrafter
 
 
@@ -154,3 +154,18 @@ def test_wrong_use_is_refused_and_changes_nothing():
 def test_settings_outside_their_range_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         SamDrafter(**({"k": 3} | settings))
+
+
+def test_more_running_groups_than_memory():
+    """Groups that find no room draft nothing and do no harm; with room they draft again."""
+    drafter = SamDrafter(4, 1 << 18)
+    for group in range(400):
+        drafter.add_request(group, [group, group + 1, group])
+    for step in range(30):
+        drafter.propose_lists(list(range(400)), [[step % 7, step % 5] for _ in range(400)])
+        assert drafter.stats()["bytes_used"] <= 1 << 18
+    assert drafter.match(0).count >= 0
+    for group in range(400):
+        drafter.finish(group)
+    drafter.add_request("late", [1, 2, 3, 4, 5])
+    assert drafter.propose_lists(["late"], [[1]]) == [[2, 3, 4, 5]]

@@ -5,8 +5,8 @@ import types
 
 import numpy as np
 import pytest
+from sam_traces import sibling_traces
 
-from conftest import sibling_traces
 from qwen3_rl.cli import main
 from qwen3_rl.sam.replay import replay
 from qwen3_rl.sam.traces import TraceGroup, load_traces

@@ -1,4 +1,4 @@
-"""10,000 requests over 1,000 groups with random aborts under 64 MB: the bound holds, nothing leaks, no draft is made up."""
+"""10,000 requests over 1,000 groups with random aborts under 64 MB: the bound holds, nothing leaks, drafts are real."""
 
 import numpy as np
 

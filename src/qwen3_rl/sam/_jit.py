@@ -18,7 +18,7 @@ def _sources_digest() -> str:
 
 
 def cache_dir() -> Path:
-    """The first writable folder of: $NUMBA_CACHE_DIR, this package's __pycache__, the user's cache, the temporary folder.
+    """$NUMBA_CACHE_DIR if set, else the first writable of this package's, the user's and the system's temporary folder.
 
     numba stamps a cached function with the file it stands in, not with those of the functions it calls, so an edited
     helper would be served stale; naming the folder after a digest of all sources rules that out.

@@ -21,7 +21,7 @@ def new_arena(max_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (mem, tags, heads) of at most `max_bytes` together.
 
     mem uint32 [4 * units]: the words, zero pages that the system commits at first touch; tags uint8 [units]: order and
-    FREE flag at each block's first unit; heads int64 [22]: first free block of each order (NONE: none), then free units.
+    FREE flag at each block's first unit; heads int64 [22]: first free block of each order or NONE, then free units.
     """
     heads = np.full(MAX_ORDER + 2, NONE, dtype=np.int64)
     units = (max_bytes - heads.nbytes) // (UNIT_BYTES + 1)

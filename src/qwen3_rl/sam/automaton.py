@@ -29,7 +29,6 @@ GROUP_WORDS = 10
 # its text block; what its last draft left for the model to learn from follows (kernels.py).
 GROUP, STATE, MATCH, MATCH_LENGTH, NUMBER, BLOCK = range(6)
 SEQUENCE_WORDS = 6
-ROOM_FOR_TOKEN = 2 * (1 << PAGE_ORDER)
 
 
 @jit
@@ -225,6 +224,8 @@ def close_group(mem, tags, heads, group):
         end = PAGE_WORDS
     group[PAGE] = NONE
     group[ROOT] = NONE
+    group[START] = NONE
+    group[START_MATCH] = NONE
 
 
 @jit

@@ -92,7 +92,22 @@ def _gather(mem, states, lengths, n, least, own, tokens, ranks, targets):
 
 @jit
 def _choose(
-    mem, states, lengths, n, ended, number, clock, weights, own, own_length, own_age, count, tokens, ranks, targets, features
+    mem,
+    states,
+    lengths,
+    n,
+    ended,
+    number,
+    clock,
+    weights,
+    own,
+    own_length,
+    own_age,
+    count,
+    tokens,
+    ranks,
+    targets,
+    features,
 ):
     """Score `count` gathered candidates; return the index of the best and its log-odds.
 
@@ -110,8 +125,23 @@ def _choose(
         total2 = mem[shorter + COUNT] - ended if shorter != NONE else 0
         own_match = own_length if token == own else 0
         logit = score(
-            mem, weights, features, c * FEATURES, i, lengths[i], states[i], total, targets[c], shorter, total2, target2,
-            token, number, clock, own_match, own_age
+            mem,
+            weights,
+            features,
+            c * FEATURES,
+            i,
+            lengths[i],
+            states[i],
+            total,
+            targets[c],
+            shorter,
+            total2,
+            target2,
+            token,
+            number,
+            clock,
+            own_match,
+            own_age,
         )
         if logit > best:
             best = logit
@@ -137,13 +167,15 @@ def _advance(mem, states, lengths, n, token):
 
 
 @jit
-def draft(mem, group, sequence, weights, longest, min_match, per_match, min_probability, out, asked, asked_features, work):
+def draft(
+    mem, group, sequence, weights, longest, min_match, per_match, min_probability, out, asked, asked_features, work
+):
     """Fill `out` (int32 [k]); return (number of drafted tokens, number of candidates of the first position).
 
-    `asked` uint32 [CANDIDATES] and `asked_features` uint32 [CANDIDATES * FEATURES] receive the first position's candidates
-    for `model.learn`; `work` uint32 [WORK_WORDS] is scratch. The whole draft really followed a suffix of at least
-    `min_match` tokens in the group's text; it has at most `per_match` tokens for each token of the longest match, and
-    ends where the chance that all of it is right falls below `min_probability`.
+    `asked` uint32 [CANDIDATES] and `asked_features` uint32 [CANDIDATES * FEATURES] receive the first position's
+    candidates for `model.learn`; `work` uint32 [WORK_WORDS] is scratch. The whole draft really followed a suffix of at
+    least `min_match` tokens in the group's text; it has at most `per_match` tokens for each token of the longest match,
+    and ends where the chance that all of it is right falls below `min_probability`.
     """
     states = work[:SUFFIXES]
     lengths = work[SUFFIXES : 2 * SUFFIXES]
@@ -180,8 +212,22 @@ def draft(mem, group, sequence, weights, longest, min_match, per_match, min_prob
             # The text's own end counts as an occurrence of its suffixes that nothing followed.
             ended = 1 if drafted == 0 else 0
             chosen, logit = _choose(
-                mem, states, lengths, n, ended, sequence[NUMBER], group[CLOCK], weights, own, own_length, size - place,
-                count, tokens, ranks, targets, features
+                mem,
+                states,
+                lengths,
+                n,
+                ended,
+                sequence[NUMBER],
+                group[CLOCK],
+                weights,
+                own,
+                own_length,
+                size - place,
+                count,
+                tokens,
+                ranks,
+                targets,
+                features,
             )
             if min_probability > 0:
                 right *= probability(logit)

@@ -39,7 +39,8 @@ SHARINGS = ("self", "group")
 class Match:
     """The longest suffix of a request's text that also ends elsewhere in its group, and where it ends.
 
-    `first` and `last` count the tokens fed to the group before the end in question, the prompt first.
+    `first` and `last` count the tokens fed to the group before the end in question, the prompt first. All are 0 when
+    nothing matches.
     """
 
     length: int
@@ -58,12 +59,13 @@ class _Group:
 class SamDrafter:
     """Draft tokens for running requests; not safe for use from several threads at once.
 
-    k: most tokens in a draft (1 to 64). max_bytes: bound on all text and automata (2**18 to 2**33); a sixteenth of it is
-    left for bookkeeping. sharing: "group" (requests with equal prompts feed one automaton) or "self". history_tokens:
-    how much finished text a group keeps for the next time its prompt comes (0: a group is freed with its last request).
-    min_match: tokens that must match before the first draft (from 1). per_match: most drafted tokens for each matched
-    one. min_probability: a draft ends where the chance that all of it is accepted falls below this; 0 drafts k tokens
-    whenever the text goes on, which is best for a fixed k. max_match: longest suffix that is matched.
+    k: most tokens in a draft (1 to 64). max_bytes: bound on all text and automata (2**18 to 2**33), a sixteenth of it
+    left for bookkeeping; beyond it idle groups go, oldest first, then running ones. sharing: "group" (requests with
+    equal prompts feed one automaton) or "self". history_tokens: how much finished text a group keeps for the next time
+    its prompt comes (0: a group is freed with its last request). min_match: tokens that must match before the first
+    draft (from 1). per_match: most drafted tokens for each matched one. min_probability: a draft ends where the chance
+    that all of it is accepted falls below this; 0 drafts k tokens whenever the text goes on, which is best for a fixed
+    k. max_match: longest suffix that is matched.
     Raises ValueError for a value outside its range.
     """
 
@@ -98,7 +100,9 @@ class SamDrafter:
         self.history_tokens = history_tokens
         self._max_match = max_match
         self._count_depth = max_match + k
-        self._settings = np.array([max_match, min_match, per_match, min_probability, 0, max_match + k], dtype=np.float64)
+        self._settings = np.array(
+            [max_match, min_match, per_match, min_probability, 0, max_match + k], dtype=np.float64
+        )
         self._weights = new_weights()
         self.clear()
 
@@ -182,11 +186,15 @@ class SamDrafter:
         if req_id not in self._slots:
             raise ValueError(f"request {req_id!r} isn't running")
         mem, sequence = self._arena[0], self._sequences[self._slots[req_id]]
+        if sequence[MATCH] == NONE:  # there was no room for its group's automaton
+            return Match(0, 0, 0, 0)
         length = min(int(sequence[MATCH_LENGTH]), self._max_match)
         state = suffix_state(mem, sequence[MATCH], length)
         while mem[state + LINK] != NONE and mem[state + COUNT] < 2:
             state = mem[state + LINK]
             length = mem[state + LEN]
+        if mem[state + LINK] == NONE:
+            return Match(0, 0, 0, 0)
         return Match(int(length), int(mem[state + COUNT]), int(mem[state + FIRST]), int(mem[state + LAST]))
 
     def stats(self) -> dict[str, int]:
@@ -282,11 +290,14 @@ class SamDrafter:
         self._slot_groups[slot] = group
         if not open_group(*self._arena, words):
             self._reset(group)
-        kernels.begin(words, sequence, group.row)
+        for other in group.running:
+            kernels.begin(words, self._sequences[other], group.row)
         self._feed_prompt(slot, prompt)
         kernels.end_prompt(words, sequence)
-        if words[TEXT] != NONE and not kernels.reread(
-            *self._arena, words, sequence, group.row, self._count_depth, self._low
+        if (
+            words[TEXT] != NONE
+            and words[ROOT] != NONE
+            and not kernels.reread(*self._arena, words, sequence, group.row, self._count_depth, self._low)
         ):
             self._reset(group)
 
@@ -324,13 +335,16 @@ class SamDrafter:
         del self._groups[group.key], self._idle[group.key]
 
     def _reset(self, group: _Group) -> None:
-        """Empty a running group; its requests go on from an empty text."""
+        """Empty a running group. Its requests go on from an empty text or, when memory stays short, draft nothing until
+        the next request with their prompt begins: a new automaton at once would take the room that was just made."""
         words = self._group_rows[group.row]
         self._close(group)
         kernels.trim(*self._arena, words, 0)
-        open_group(*self._arena, words)
         for slot in group.running:
             kernels.finish(*self._arena, words, self._sequences[slot], False)
+        if self._arena[2][FREE_UNITS] >= 2 * self._low:
+            open_group(*self._arena, words)
+        for slot in group.running:
             kernels.begin(words, self._sequences[slot], group.row)
         self._evicted += 1
 

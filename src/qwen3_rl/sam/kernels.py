@@ -14,8 +14,9 @@ from qwen3_rl.sam.automaton import (
     MATCH_LENGTH,
     NONE,
     NUMBER,
-    SEQUENCES,
+    ROOT,
     SEQUENCE_WORDS,
+    SEQUENCES,
     START,
     START_LENGTH,
     START_MATCH,
@@ -111,7 +112,7 @@ def _reverse(mem, group):
 
 @jit
 def reread(mem, tags, heads, group, sequence, row, count_depth, low):
-    """Feed the group's finished texts, oldest first, to its automaton; `sequence` is scratch. False when out of room."""
+    """Feed the group's finished texts, oldest first, to its automaton; `sequence` is scratch. False: out of room."""
     _reverse(mem, group)
     block = group[TEXT]
     fits = True
@@ -132,10 +133,13 @@ def feed(mem, tags, heads, groups, sequences, slots, tokens, offsets, i, at, kee
     """Append tokens[offsets[j]:offsets[j + 1]] to sequence slots[j], for j from `i` on, beginning with tokens[at].
 
     Returns (DONE, LOW or BROKEN, j, index of the token that was not appended). `keep`: also to the sequence's own text.
+    A group without an automaton (there was no room for one) is passed over.
     """
     while i < len(slots):
         sequence = sequences[slots[i]]
         group = groups[sequence[GROUP]]
+        if group[ROOT] == NONE:
+            at = np.int64(offsets[i + 1])
         while at < offsets[i + 1]:
             if heads[FREE_UNITS] < low:
                 return LOW, i, at
@@ -176,6 +180,9 @@ def run_batch(mem, tags, heads, groups, sequences, weights, settings, packed, n,
         work = np.empty(WORK_WORDS, dtype=np.uint32)
         for j in range(n):
             row = sequences[slots[j]]
+            out[j, k] = 0
+            if groups[row[GROUP], ROOT] == NONE:
+                continue
             out[j, k], row[ASKED] = draft(
                 mem,
                 groups[row[GROUP]],

@@ -1,11 +1,13 @@
 """How likely a continuation is, learned online from what the engine accepted.
 
-A candidate token follows a suffix of the text (its own count, age and owner there) and that suffix's next shorter
-neighbour. Each of five features picks one weight; their sum is the log-odds that the token comes next. After each step
-the true token moves the weights of all candidates of that step by one step of stochastic gradient descent. Mixing
-several context lengths with weights learned online is the idea of context mixing (Mahoney, "Adaptive weighing of context
-models for lossless data compression", 2005); the age feature is what weights recent text, and old epochs, by use.
-Nothing here is random: the same calls give the same drafts.
+A candidate follows a suffix of the text, and that suffix's next shorter neighbour. Each of seven features picks one
+weight: how long the suffix is and whether longer ones disagree; how often the token and the suffix occurred; when the
+token last followed it, and whether the asking sequence itself wrote that; the latter two for the shorter suffix; how
+well the sequence's own latest use of its last two tokens fits; the token itself. Their sum is the log-odds that the
+token comes next. After each step the true token moves the weights of all candidates of that step by one step of
+stochastic gradient descent. Mixing several context lengths with weights learned online is the idea of context mixing
+(Mahoney, "Adaptive weighing of context models for lossless data compression", 2005); the age is what weights recent
+text, and old epochs, by use. Nothing here is random: the same calls give the same drafts.
 """
 
 import numpy as np
@@ -73,12 +75,31 @@ def _length_class(length):
 
 
 @jit
-def score(mem, weights, features, at, rank, length, state, total, target, shorter, total2, target2, token, number, clock, own_length, own_age
+def score(
+    mem,
+    weights,
+    features,
+    at,
+    rank,
+    length,
+    state,
+    total,
+    target,
+    shorter,
+    total2,
+    target2,
+    token,
+    number,
+    clock,
+    own_length,
+    own_age,
 ):
     """Write the FEATURES weight indices of a candidate to features[at:] and return its log-odds.
 
-    `token` leads from `state` (a suffix of `length` tokens seen `total` times with a continuation) to `target`, and from
-    `shorter` (NONE when that is the empty suffix) to `target2`. `number` is the asking sequence's, `clock` its group's.
+    `token` leads from `state` (a suffix of `length` tokens seen `total` times with a continuation) to `target`, and
+    from `shorter` (NONE when that is the empty suffix) to `target2`. `number` is the asking sequence's, `clock` its
+    group's. `own_length`: how much of the text precedes the token in the sequence's own latest use, `own_age` ago (0:
+    no such use). `rank`: how many longer suffixes lack it among their best.
     """
     best = 1 if mem[state + A_TOKEN] == token else 0
     features[at] = (min(rank, _RANKS - 1) * _LENGTHS + _length_class(length)) * 2 + best

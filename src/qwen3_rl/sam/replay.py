@@ -1,8 +1,8 @@
 """`qwen3-rl replay-drafts TRACES`: what drafters would have drafted for recorded responses, and at what cost.
 
-Siblings start in waves, each wave in lockstep: in a step every running request gets the tokens it accepted and one more,
-then all drafts are made, then checked against the recording. The first token of a response comes without a draft, as
-from a prefill.
+Siblings start in waves, each wave in lockstep: in a step every running request gets the tokens it accepted and one
+more, then all drafts are made, then checked against the recording. The first token of a response comes without a draft,
+as from a prefill.
 """
 
 import importlib.util
@@ -24,9 +24,9 @@ SHARINGS = ("self", "group", "epoch")
 
 @dataclass(frozen=True)
 class Result:
-    """accepted_per_step: mean accepted draft tokens a step, the bonus token not counted. hit_rate: share of steps with at
-    least one. us_per_request: mean microseconds for one request's new tokens and draft. bytes_per_token: memory at the
-    end for each token held, None where unknown or nothing is kept. stagger: siblings that start at once."""
+    """accepted_per_step: mean accepted draft tokens a step, the bonus token not counted. hit_rate: share of steps with
+    at least one. us_per_request: mean microseconds for one request's new tokens and draft. bytes_per_token: memory for
+    each token held, where most are held; None where unknown. stagger: siblings that start at once."""
 
     drafter: str
     sharing: str
@@ -39,19 +39,19 @@ class Result:
 
 
 def replay(make: Callable, groups: list[TraceGroup], name: str, sharing: str, k: int, wave: int) -> Result:
-    """Run `groups` through the drafter that make() returns: epoch 0 alone, or for "epoch" epoch 1 with epoch 0 known."""
+    """Run `groups` through the drafter that make() returns: epoch 0, or for "epoch" epoch 1 with epoch 0 known."""
     drafter = make()
-    accepted = steps = hits = asked = held = 0
+    accepted = steps = hits = asked = kept = most = 0
+    memory = None
     seconds = 0.0
     request = 0
     for group in groups:
-        held += len(group.prompt)
         if sharing == "epoch":
             for response in group.epochs[0]:
                 drafter.learn(group.prompt, response)
-                held += len(response)
+                kept += len(response)
         responses = [response.tolist() for response in group.epochs[1 if sharing == "epoch" else 0]]
-        held += sum(map(len, responses))
+        kept += len(group.prompt)
         for start in range(0, len(responses), wave):
             running = {}
             for response in responses[start : start + wave]:
@@ -70,7 +70,12 @@ def replay(make: Callable, groups: list[TraceGroup], name: str, sharing: str, k:
                 for req, draft in zip(reqs, drafts, strict=True):
                     response, _, end = running[req]
                     if end == len(response):
+                        held = sum(end for _, _, end in running.values())
+                        held += len(group.prompt) * len(running) if sharing == "self" else kept
+                        if held > most:
+                            most, memory = held, drafter.bytes_used()
                         drafter.end(req)
+                        kept += end
                         del running[req]
                         continue
                     right = _common_prefix(draft, response, end)
@@ -78,7 +83,6 @@ def replay(make: Callable, groups: list[TraceGroup], name: str, sharing: str, k:
                     hits += right > 0
                     steps += 1
                     running[req] = (response, end, min(len(response), end + right + 1))
-    memory = drafter.bytes_used()
     return Result(
         name,
         sharing,
@@ -87,7 +91,7 @@ def replay(make: Callable, groups: list[TraceGroup], name: str, sharing: str, k:
         accepted / max(steps, 1),
         hits / max(steps, 1),
         seconds / asked * 1e6,
-        None if memory is None or sharing == "self" else memory / held,
+        None if memory is None else memory / most,
     )
 
 
@@ -112,9 +116,11 @@ def makers(drafters: Iterable[str], groups: list[TraceGroup], spec_factors: list
             proposer = ngram_class(vllm)
             if proposer is None:
                 raise UserError("ngram: vLLM is not installed", "give --vllm or VLLM_PATH, or leave ngram out")
-            found["ngram"] = (("self",), lambda k, sharing: Ngram(k, sharing, proposer, rows, width))
+            found["ngram"] = (("self",), lambda k, sharing, p=proposer: Ngram(k, sharing, p, rows, width))
         elif importlib.util.find_spec("arctic_inference") is None:
-            raise UserError("arctic: arctic-inference is not installed", "pip install arctic-inference, or leave it out")
+            raise UserError(
+                "arctic: arctic-inference is not installed", "pip install arctic-inference, or leave it out"
+            )
         else:
             for factor in spec_factors:
                 found[f"arctic-f{factor:g}"] = (SHARINGS, lambda k, sharing, f=factor: Arctic(k, sharing, f))
@@ -139,7 +145,10 @@ def replay_all(makers: dict, groups: list[TraceGroup], sharings, ks, waves, roun
 
 
 def table(results: list[Result]) -> str:
-    lines = [f"{'drafter':<12} {'sharing':<8} {'k':>3} {'wave':>5} {'accepted':>9} {'hit rate':>9} {'us/req':>8} {'B/token':>8}"]
+    lines = [
+        f"{'drafter':<12} {'sharing':<8} {'k':>3} {'wave':>5} {'accepted':>9} {'hit rate':>9} {'us/req':>8}"
+        f" {'B/token':>8}"
+    ]
     for r in results:
         memory = "-" if r.bytes_per_token is None else f"{r.bytes_per_token:.0f}"
         lines.append(
@@ -175,7 +184,9 @@ def draw(results: list[Result], path: Path) -> None:
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"can't write {path}: {error}", "give --png a path that can be written, such as drafts.png")
+        raise UserError(
+            f"can't write {path}: {error}", "give --png a path that can be written, such as drafts.png"
+        ) from None
 
 
 def add_arguments(parser) -> None:
@@ -183,7 +194,9 @@ def add_arguments(parser) -> None:
     parser.add_argument("--drafters", help="of sam,ngram,arctic (default: those that are installed)")
     parser.add_argument("--sharing", default="self,group,epoch", help="of self,group,epoch (default: all)")
     parser.add_argument("--k", default="3,5,8", help="most draft tokens a step (default: 3,5,8)")
-    parser.add_argument("--waves", default="all,1", help='siblings that start at once: numbers or "all" (default: all,1)')
+    parser.add_argument(
+        "--waves", default="all,1", help='siblings that start at once: numbers or "all" (default: all,1)'
+    )
     parser.add_argument("--spec-factors", default="1,4,8,16", help="arctic's max_spec_factor (default: 1,4,8,16)")
     parser.add_argument("--vllm", default=os.environ.get("VLLM_PATH"), help="folder that holds vllm/ ($VLLM_PATH)")
     parser.add_argument("--rounds", default="1", help="repeat, drafters in turn, and keep the fastest times")
@@ -236,5 +249,7 @@ def _numbers(option: str, text: str, low: float, high: float, kind: type = int) 
         raise UserError(f"{option}: {text!r} is no list of numbers", f"write it like {option} 3,5,8") from None
     for number in numbers:
         if not low <= number <= high:
-            raise UserError(f"{option}: {number} is outside {low} to {high}", f"give {option} numbers from {low} to {high}")
+            raise UserError(
+                f"{option}: {number} is outside {low} to {high}", f"give {option} numbers from {low} to {high}"
+            )
     return numbers

@@ -1,4 +1,4 @@
-"""One face for the drafters that `replay` compares: this package's, vLLM's n-gram lookup, arctic-inference's suffix cache.
+"""One face for the drafters that `replay` compares: this package's, vLLM's n-gram lookup, arctic-inference's cache.
 
 Each has begin(req, prompt), step(reqs, new tokens) -> drafts, end(req), learn(prompt, response) for text that is known
 beforehand, and bytes_used() (None: unknown or nothing kept). New tokens and drafts are lists of lists of int, as in an

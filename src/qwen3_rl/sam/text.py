@@ -1,8 +1,8 @@
 """A sequence's own text, with an index of where each pair of tokens last stood in it.
 
 The automaton forgets which sibling said what. A request's own latest use of a pair says much about its next token, and
-costs one hash slot: the slot holds the place after the pair, later pairs overwrite, and a reader checks the text. This is
-LZ77's way of finding matches (Ziv and Lempel, 1977) with chains of one.
+costs one hash slot: the slot holds the place after the pair, later pairs overwrite, and a reader checks the text. That
+is how LZ77 coders find matches (Ziv and Lempel, 1977), with chains of one.
 
 A running text's block is NEXT, TOKENS, ORDER, one spare word, then tokens up to its middle, then the index; a finished
 text's block is the same without the index.
@@ -33,7 +33,7 @@ def _index(mem, block, place):
 
 @jit
 def append(mem, tags, heads, block, token):
-    """Append to a running text (block NONE: none yet); return its block, which moves when it doubles, or NONE: no room."""
+    """Append to a running text (block NONE: none yet); return its block, which may move, or NONE: no room."""
     if block == NONE or mem[block + TOKENS] + TEXT_START == 2 << mem[block + ORDER]:
         order = FIRST_ORDER if block == NONE else mem[block + ORDER] + 1
         bigger = alloc(mem, tags, heads, order)
@@ -82,7 +82,7 @@ def common_suffix(mem, block, place, most):
 
 @jit
 def close(mem, tags, heads, block):
-    """Move a text that ended to a block without an index; return that block, or NONE when the text had to be dropped."""
+    """Move a text that ended to a block without an index; return that block, or NONE: no room, the text is dropped."""
     order = FIRST_ORDER - 1
     while 4 << order < TEXT_START + mem[block + TOKENS]:
         order += 1

@@ -24,7 +24,7 @@ def load_traces(path: Path) -> list[TraceGroup]:
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror}", "give the path of a trace file") from None
     except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}", f"see the form of a trace file in docs/sam.md; {path} is cut?")
+        raise UserError(f"{path} is not JSON: {error}", "see the form of a trace file in docs/sam.md") from None
     try:
         groups = [
             TraceGroup(_ids(group["prompt"], 0), [[_ids(r, 1) for r in epoch] for epoch in group["epochs"]])
