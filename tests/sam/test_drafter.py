@@ -141,6 +141,8 @@ def test_wrong_use_is_refused_and_changes_nothing():
         drafter.propose(["a"], np.array([1, 2], dtype=np.int32), np.array([0, 1]))
     with pytest.raises(ValueError, match="new tokens of 2"):
         drafter.propose_lists(["a"], [[1], [2]])
+    with pytest.raises(ValueError, match="not -1"):
+        drafter.propose_lists(["a"], [[5, -1]])
     for ids in ([-1], [1.5], [[1]], [1 << 31]):
         with pytest.raises(ValueError, match="token ids"):
             drafter.add_request("c", ids)

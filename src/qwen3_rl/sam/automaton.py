@@ -236,7 +236,7 @@ def suffix_state(mem, state, length):
     return state
 
 
-@jit
+@jit(inline="always")
 def _grow(mem, tags, heads, group, last, token):
     """Blumer's step: the state of the whole text that ends with `token`, or NONE when out of room."""
     state = step(mem, last, token)
@@ -273,7 +273,7 @@ def _grow(mem, tags, heads, group, last, token):
     return new
 
 
-@jit
+@jit(inline="always")
 def _count(mem, group, number, match, token):
     """Count `token` after every suffix from `match` down; return the state of the longest suffix with it.
 

@@ -142,7 +142,8 @@ class SamDrafter:
 
         tokens: int32 [total], those of req_ids[i] being tokens[offsets[i]:offsets[i + 1]], offsets: integers [n + 1].
         Returns drafts int32 [n, k] and lengths int32 [n]; drafts[i, lengths[i]:] is undefined.
-        Raises ValueError for a request that isn't running or offsets that don't fit; nothing is appended then.
+        Raises ValueError for a request that isn't running, offsets that don't fit or a negative token, and appends
+        nothing then.
         """
         out = self._run(len(req_ids), self._packed(req_ids, tokens, offsets), self.k + 1)
         return out[:, : self.k], out[:, self.k]
@@ -251,6 +252,8 @@ class SamDrafter:
             )
             if said == kernels.DONE:
                 return out
+            if said == kernels.REFUSED:
+                raise ValueError(f"token ids must be from 0 to 2**31 - 1, not {packed[2 * n + 1 + at]}")
             self._relieve(said, int(packed[i]))
 
     def _feed_prompt(self, slot: int, prompt: np.ndarray) -> None:
@@ -312,7 +315,8 @@ class SamDrafter:
         for group in list(self._idle.values()):
             if heads[FREE_UNITS] >= units:
                 return
-            self._close(group)
+            if self._group_rows[group.row, ROOT] != NONE:
+                self._close(group)
         for group in list(self._idle.values()):
             if heads[FREE_UNITS] >= units:
                 return

@@ -30,7 +30,8 @@ from qwen3_rl.sam.model import FEATURES, learn
 from qwen3_rl.sam.text import NEXT, TEXT_START, TOKENS, append, close
 
 # What `feed` says: all done, too little free memory (nothing is broken), no room in mid-token (the group is broken).
-DONE, LOW, BROKEN = range(3)
+# `run_batch` may also refuse a batch with a negative token, before it changes anything.
+DONE, LOW, BROKEN, REFUSED = range(4)
 # The rest of a sequence's row: number of candidates of its last draft's first position, their tokens and features.
 ASKED = SEQUENCE_WORDS
 TOKENS_AT = ASKED + 1
@@ -168,6 +169,9 @@ def run_batch(mem, tags, heads, groups, sequences, weights, settings, packed, n,
     offsets = packed[n : 2 * n + 1]
     tokens = packed[2 * n + 1 :]
     if i == 0 and at == 0:
+        for j in range(len(tokens)):
+            if tokens[j] < 0:
+                return REFUSED, 0, j
         for j in range(n):
             row = sequences[slots[j]]
             if row[ASKED] > 0 and offsets[j] < offsets[j + 1]:

@@ -57,14 +57,19 @@ class Arctic:
 
     def begin(self, req, prompt):
         self._cache.start_request(req, prompt)
-        self._texts[req] = prompt.tolist()
+        self._texts[req] = (np.concatenate((prompt, np.zeros(1024, dtype=np.int32))), len(prompt))
 
     def step(self, reqs, new):
         drafts = []
         for req, tokens in zip(reqs, new, strict=True):
-            self._texts[req].extend(tokens)
+            text, size = self._texts[req]
+            end = size + len(tokens)
+            if end > len(text):
+                text = np.concatenate((text, np.zeros(end, dtype=np.int32)))
+            text[size:end] = tokens
+            self._texts[req] = (text, end)
             self._cache.add_active_response(req, tokens)
-            context = self._texts[req][-self._depth :]
+            context = text[max(0, end - self._depth) : end]
             draft = self._cache.speculate(req, context, max_spec_tokens=self._k, max_spec_factor=self._factor)
             drafts.append(draft.token_ids)
         return drafts
