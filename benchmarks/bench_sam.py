@@ -31,6 +31,7 @@ from qwen3_rl.sam.replay import makers, replay, replay_all
 from qwen3_rl.sam.rivals import Arctic, Ngram, Sam, ngram_class
 from qwen3_rl.sam.traces import TraceGroup, load_traces
 
+PARTS = ("start", "append", "steps", "streams", "rollouts")
 CONTEXTS = (1024, 8192, 32768)
 FACTORS = (1.0, 4.0, 8.0, 16.0)
 KS = (3, 5, 8)
@@ -145,24 +146,15 @@ def start_times() -> list[float]:
     return seconds
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vllm", default=os.environ.get("VLLM_PATH"), help="folder that holds vllm/ ($VLLM_PATH)")
-    parser.add_argument("--traces", type=Path, help="recorded rollouts to replay as well")
-    args = parser.parse_args()
-    vllm_class = ngram_class(args.vllm)
-    if vllm_class is None:
-        parser.error("vLLM is not installed: give --vllm")
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print("start to first draft, seconds:", *(f"{seconds:.2f}" for seconds in start_times()))
-
-    texts = {"python": stream(python_words()), "english": stream(english_words())}
+def report_appending(texts: dict[str, np.ndarray]) -> None:
     print("\nAppending one stream: ns a token, fastest of 15\n\n| stream | context | sam | arctic |\n|---|---|---|---|")
     for name, text in texts.items():
         for length in CONTEXTS:
             times = extend_times(text, length)
             print(f"| {name} | {length} | {times['sam']:.0f} | {times['arctic']:.0f} |", flush=True)
 
+
+def report_steps(texts: dict[str, np.ndarray], vllm_class) -> None:
     print("\nOne new token and a draft of 5, batch 64: us per request\n")
     print("| stream | context | sam | ngram | arctic | sam/ngram | sam/arctic | sam bytes/token |")
     print("|---|---|---|---|---|---|---|---|")
@@ -176,6 +168,8 @@ def main() -> None:
                 flush=True,
             )
 
+
+def report_streams(texts: dict[str, np.ndarray], vllm_class) -> None:
     print("\nSingle streams: accepted drafts a step\n")
     print(
         "| stream | length | k | sam | ngram | arctic, best of factors and trees | sam/arctic |\n"
@@ -191,35 +185,59 @@ def main() -> None:
                     flush=True,
                 )
 
-    if args.traces:
-        groups = load_traces(args.traces)
-        size = max(len(epoch) for group in groups for epoch in group.epochs)
-        sharings = ("group", "epoch") if all(len(group.epochs) > 1 for group in groups) else ("group",)
-        found = makers(("sam", "ngram", "arctic"), groups, FACTORS, args.vllm)
-        found["ngram"] = (sharings, found["ngram"][1])
-        results = replay_all(found, groups, ("group",), KS, (size, 1))
-        if "epoch" in sharings:
-            del found["ngram"]
-            results += replay_all(found, groups, ("epoch",), KS, (size, 1))
-        print(f"\nRollouts ({args.traces.name}): accepted drafts a step, us per request\n")
+
+def report_rollouts(traces: Path, vllm: str | None) -> None:
+    groups = load_traces(traces)
+    size = max(len(epoch) for group in groups for epoch in group.epochs)
+    sharings = ("group", "epoch") if all(len(group.epochs) > 1 for group in groups) else ("group",)
+    found = makers(("sam", "ngram", "arctic"), groups, FACTORS, vllm)
+    found["ngram"] = (sharings, found["ngram"][1])
+    results = replay_all(found, groups, ("group",), KS, (size, 1))
+    if "epoch" in sharings:
+        del found["ngram"]
+        results += replay_all(found, groups, ("epoch",), KS, (size, 1))
+    print(f"\nRollouts ({traces.name}): accepted drafts a step, us per request\n")
+    print(
+        "| sharing | wave | k | sam | ngram | arctic, best factor | sam/arctic"
+        " | us sam | us ngram | us arctic | sam/arctic |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for sharing, wave, k in dict.fromkeys((r.sharing, r.stagger, r.k) for r in results):
+        rows = {r.drafter: r for r in results if (r.sharing, r.stagger, r.k) == (sharing, wave, k)}
+        sam, ngram = rows["sam"], rows.get("ngram")
+        best = max((r for name, r in rows.items() if name.startswith("arctic")), key=lambda r: r.accepted_per_step)
         print(
-            "| sharing | wave | k | sam | ngram | arctic, best factor | sam/arctic"
-            " | us sam | us ngram | us arctic | sam/arctic |"
+            f"| {sharing} | {wave} | {k} | {sam.accepted_per_step:.3f}"
+            f" | {f'{ngram.accepted_per_step:.3f}' if ngram else '-'}"
+            f" | {best.accepted_per_step:.3f} ({best.drafter.removeprefix('arctic-')})"
+            f" | {sam.accepted_per_step / best.accepted_per_step:.3f} | {sam.us_per_request:.2f}"
+            f" | {f'{ngram.us_per_request:.2f}' if ngram else '-'} | {best.us_per_request:.2f}"
+            f" | {sam.us_per_request / best.us_per_request:.2f} |",
+            flush=True,
         )
-        print("|---|---|---|---|---|---|---|---|---|---|---|")
-        for sharing, wave, k in dict.fromkeys((r.sharing, r.stagger, r.k) for r in results):
-            rows = {r.drafter: r for r in results if (r.sharing, r.stagger, r.k) == (sharing, wave, k)}
-            sam, ngram = rows["sam"], rows.get("ngram")
-            best = max((r for name, r in rows.items() if name.startswith("arctic")), key=lambda r: r.accepted_per_step)
-            print(
-                f"| {sharing} | {wave} | {k} | {sam.accepted_per_step:.3f}"
-                f" | {f'{ngram.accepted_per_step:.3f}' if ngram else '-'}"
-                f" | {best.accepted_per_step:.3f} ({best.drafter.removeprefix('arctic-')})"
-                f" | {sam.accepted_per_step / best.accepted_per_step:.3f} | {sam.us_per_request:.2f}"
-                f" | {f'{ngram.us_per_request:.2f}' if ngram else '-'} | {best.us_per_request:.2f}"
-                f" | {sam.us_per_request / best.us_per_request:.2f} |",
-                flush=True,
-            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vllm", default=os.environ.get("VLLM_PATH"), help="folder that holds vllm/ ($VLLM_PATH)")
+    parser.add_argument("--traces", type=Path, help="recorded rollouts to replay as well")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run (default: all)")
+    args = parser.parse_args()
+    vllm_class = ngram_class(args.vllm)
+    if vllm_class is None:
+        parser.error("vLLM is not installed: give --vllm")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    texts = {"python": stream(python_words()), "english": stream(english_words())}
+    if "start" in args.only:
+        print("start to first draft, seconds:", *(f"{seconds:.2f}" for seconds in start_times()))
+    if "append" in args.only:
+        report_appending(texts)
+    if "steps" in args.only:
+        report_steps(texts, vllm_class)
+    if "streams" in args.only:
+        report_streams(texts, vllm_class)
+    if "rollouts" in args.only and args.traces:
+        report_rollouts(args.traces, args.vllm)
 
 
 if __name__ == "__main__":
