@@ -21,7 +21,7 @@ def cache_dir() -> Path:
     """$NUMBA_CACHE_DIR if set, else the first writable of this package's, the user's and the system's temporary folder.
 
     numba stamps a cached function with the file it stands in, not with those of the functions it calls, so an edited
-    helper would be served stale; naming the folder after a digest of all sources rules that out.
+    callee would be served stale; naming the folder after a digest of all sources rules that out.
     """
     name = f"sam-{_sources_digest()}"
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "qwen3_rl"
