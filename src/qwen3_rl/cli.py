@@ -20,6 +20,7 @@ COMMANDS = {
         "qwen3_rl.launch.attest",
         "are the verl and vllm that this Python imports the patched ones?",
     ),
+    "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
 }
 
