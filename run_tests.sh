@@ -11,6 +11,7 @@ bash build_project.sh --target cpu
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 
 export PATH=$root/.venv/bin:$PATH
+export VLLM_PATH=${VLLM_PATH:-$root/frameworks/vllm} # the n-gram proposer that the SAM drafter is compared with
 ruff check .
 ruff format --check .
 shellcheck ./*.sh scripts/*.sh internal/*.sh .ci/run
