@@ -5,8 +5,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,8 @@ OVERRIDES = {
     "apply.ignoreWhitespace": "no",  # an exact match or none
     "i18n.commitEncoding": "utf-8",
     "advice.detachedHead": "false",
+    "core.logAllRefUpdates": "true",  # export asks the branch's log what was applied last
+    "blame.ignoreRevsFile": "",
 }
 
 
@@ -137,9 +139,12 @@ class Checkout:
             raise GitError(self.path, args, err)
         return out
 
-    def paths(self, *args: str) -> list[str]:
+    def paths(self, *args: str, env: Mapping[str, str] | None = None) -> list[str]:
         """Run a git command that prints paths, each ended by NUL."""
-        return [path for path in self.run(*args).split("\0") if path]
+        return [path for path in self.run(*args, env=env).split("\0") if path]
+
+    def tree(self, commit: str) -> str:
+        return self.run("rev-parse", f"{commit}^{{tree}}")
 
     def start(self, *args: str, **popen) -> subprocess.Popen:
         """Start a git command whose streams the caller reads or writes."""
@@ -167,12 +172,24 @@ class Checkout:
         sources = [ref.removeprefix(SOURCES) for ref in refs if ref.startswith(SOURCES) and refs[ref] == refs[BASE]]
         return Heads(refs.get("HEAD", ""), refs[BASE], sources[0] if sources else "", refs.get(BRANCH), tips)
 
-    def dirty(self) -> list[str]:
+    @contextmanager
+    def own_index(self, commit: str) -> Iterator[dict[str, str]]:
+        """An index that holds `commit`, as environment for `run`; the checkout's own index is left alone."""
+        index = self.path / ".git" / f"patchset-index-{os.getpid()}"
+        own = {"GIT_INDEX_FILE": str(index)}
+        try:
+            self.run("read-tree", commit, env=own)
+            yield own
+        finally:
+            for left in (index, index.with_name(index.name + ".lock")):
+                left.unlink(missing_ok=True)
+
+    def dirty(self, env: Mapping[str, str] | None = None) -> list[str]:
         """Tracked files that differ from HEAD, in the index or the work tree."""
         # -z: names unquoted. --no-renames: one path an entry. Untracked files are the user's; a submodule's inside is
         # its own matter.
         entries = self.paths(
-            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty"
+            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty", env=env
         )
         return sorted(entry[3:] for entry in entries)
 
@@ -183,6 +200,10 @@ class Checkout:
         # -r: files, not folders. Renames show as D and A.
         words = self.paths("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
         return dict(zip(words[1::2], words[0::2], strict=True))
+
+    def contains(self, commit: str, ancestor: str) -> bool:
+        """Does `commit` stand on `ancestor`?"""
+        return self.run("rev-list", "--max-count=1", f"{commit}..{ancestor}") == ""
 
     def busy_state(self) -> str | None:
         """The name of a rebase, merge, ... that somebody has begun here."""

@@ -45,6 +45,14 @@ class Project:
             for name, framework in self.lock.frameworks.items()
         }
 
+    def check_names(self, names: list[str]) -> None:
+        """Raises PatchsetError (USAGE) for a name that is no framework of the lock."""
+        for name in names:
+            if name not in self.lock.frameworks:
+                raise PatchsetError(
+                    f"there is no framework {name!r}", f"take one of: {', '.join(self.lock.frameworks)}", Exit.USAGE
+                )
+
     def path(self, name: str) -> Path:
         return self.frameworks / name
 
@@ -68,6 +76,13 @@ def find_project(root: str | None) -> Project:
             f"{path / LOCK} is not there", "name the repository's folder with --root or PATCHSET_ROOT", Exit.USAGE
         )
     return Project(path, path / (os.environ.get("FRAMEWORKS_DIR") or "frameworks"))
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace a file in one step."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(content.encode() if isinstance(content, str) else content)
+    draft.replace(path)
 
 
 def _lock_file(project: Project) -> Path:

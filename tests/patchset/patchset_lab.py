@@ -19,6 +19,8 @@ from patchset.cli import main
 PLATFORM = "\n".join(
     f'{key} = "1"' for key in ("python", "torch", "torch_npu", "transformers", "ray", "cann", "hdk", "image")
 )
+FEATURES = 'sam = "one"\ncpu = "two"\nfix = "three"\n'
+FORMAT = ("--zero-commit", "--no-signature", "--no-stat", "--full-index", "-N")
 LONG = "".join(f"line {i}\n" for i in range(1, 41))
 
 
@@ -76,8 +78,13 @@ class Lab:
             (where / path).parent.mkdir(parents=True, exist_ok=True)
             (where / path).write_text(text)
 
-    def add_patch(self, name: str, number: int, files: dict[str, str | None]) -> Path:
-        """Write the patch that brings the upstream (with the patches so far) to `files`; None deletes one."""
+    def add_patch(
+        self, name: str, number: int, files: dict[str, str | None], feature: str = "fix", more: str = ""
+    ) -> Path:
+        """Write the patch that brings the upstream (with the patches so far) to `files`; None deletes one.
+
+        `more` are further trailer lines.
+        """
         repo = self.upstream(name)
         for path, text in files.items():
             if text is None:
@@ -85,17 +92,20 @@ class Lab:
             else:
                 self.write(repo, {path: text})
         git(repo, "add", "-A")
-        trailers = "Feature: fix\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py"
+        trailers = f"Feature: {feature}\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py{more}"
         when = f"2026-01-0{number}T12:00:00+02:00"
         git(repo, "commit", "-qm", f"Change {number} of {name}\n\nBecause.\n\n{trailers}", "--date", when)
         folder = self.root / "patches" / name
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{number:04}-fix-change.patch"
-        file.write_text(git(repo, "format-patch", "-1", "--stdout") + "\n")
+        file = folder / f"{number:04}-{feature}-change.patch"
+        text = subprocess.run(
+            ["git", "format-patch", "-1", "--stdout", *FORMAT], cwd=repo, check=True, capture_output=True
+        )
+        file.write_bytes(text.stdout)
         return file
 
     def write_lock(self) -> None:
-        text = f"# a comment\n[platform]\n{PLATFORM}\n"
+        text = f"# a comment\n[platform]\n{PLATFORM}\n[features]\n{FEATURES}"
         for name, keys in self.keys.items():
             text += f"\n# about {name}\n[frameworks.{name}]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items())
         self.write(self.root / "patches", {"stack.toml": text})
