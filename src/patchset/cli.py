@@ -5,12 +5,14 @@ import json
 import signal
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from . import fetch as fetching
 from . import maintain, stack
+from .bundle import Bundle
 from .errors import EXIT_TEXTS, Exit, PatchsetError
 from .gitrepo import harden_environment
 from .progress import Lines
@@ -57,7 +59,11 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("fetch", help="make the missing checkouts")
     maintain.add_only(command)
-    command.add_argument("--source", choices=["git", "sdist"], help="only from this kind of source")
+    kinds = command.add_mutually_exclusive_group()
+    kinds.add_argument("--source", choices=["git", "sdist"], help="only from this kind of source")
+    kinds.add_argument(
+        "--bundle", metavar="FILE", type=Path, help="only from what `bundle create` wrote, without network"
+    )
     command.set_defaults(run=_fetch)
 
     command = commands.add_parser("apply", help="put all patches on all checkouts, or change nothing")
@@ -89,8 +95,11 @@ def _parser() -> argparse.ArgumentParser:
 def _fetch(project: Project, arguments: argparse.Namespace) -> int:
     project.check_names(arguments.only)
     names = arguments.only or list(project.lock.frameworks)
+    bundle = Bundle(arguments.bundle) if arguments.bundle else None
+    if bundle and (remark := bundle.remark(project)):
+        print(remark)
     with Lines(names, Console()) as lines:
-        outcomes = fetching.fetch(project, arguments.only, arguments.source, lines)
+        outcomes = fetching.fetch(project, arguments.only, bundle or arguments.source, lines)
     missing = [outcome for outcome in outcomes if outcome.state in ("failed", "absent")]
     for outcome in missing:
         print(f"{outcome.name}: {outcome.state}: {outcome.detail}", file=sys.stderr)

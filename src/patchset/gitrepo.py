@@ -100,17 +100,14 @@ class Heads:
 class Checkout:
     """One framework's git repository. Every method raises GitError where git fails."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
+        self.name = name or path.name
         # Named outright, git never walks up to a repository around this one (where `git apply` would silently skip
         # every file), and never asks whether the folder's owner is this user (a container's root is often another).
         self._env = {"GIT_DIR": str(path / ".git"), "GIT_WORK_TREE": str(path)}
         self._git = Git(path)
         self._git.update_environment(**self._env)
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
     def run(
         self,
@@ -201,6 +198,13 @@ class Checkout:
         words = self.paths("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
         return dict(zip(words[1::2], words[0::2], strict=True))
 
+    def submodules(self, commit: str) -> dict[str, str]:
+        """Paths of the submodules to their commits."""
+        entries = self.paths("ls-tree", "-r", "-z", commit)
+        return {
+            path: words.split()[2] for words, path in (each.split("\t", 1) for each in entries) if "commit" in words
+        }
+
     def contains(self, commit: str, ancestor: str) -> bool:
         """Does `commit` stand on `ancestor`?"""
         return self.run("rev-list", "--max-count=1", f"{commit}..{ancestor}") == ""
@@ -210,9 +214,9 @@ class Checkout:
         return next((state for state in BUSY_STATES if (self.path / ".git" / state).exists()), None)
 
 
-def init_checkout(path: Path) -> Checkout:
+def init_checkout(path: Path, name: str | None = None) -> Checkout:
     """Make an empty repository whose files will be exactly git's bytes, whatever an upstream .gitattributes says."""
-    checkout = Checkout(path)
+    checkout = Checkout(path, name)
     # --template=: nothing of the user's template; --object-format: a user's default may be sha256.
     checkout.run("init", "--quiet", "--template=", "--object-format=sha1", "--initial-branch=patched")
     info = path / ".git" / "info"
@@ -220,6 +224,13 @@ def init_checkout(path: Path) -> Checkout:
     # This file outranks every .gitattributes: no line-ending conversion, no keyword, no LFS or other filter.
     (info / "attributes").write_text("* -text -eol -ident -filter -working-tree-encoding\n")
     return checkout
+
+
+def set_base(checkout: Checkout, commit: str, source: str) -> None:
+    """Tag the base and say what it was made of; the files become it."""
+    checkout.run("update-ref", BASE, commit)
+    checkout.run("update-ref", f"{SOURCES}{source}", commit)
+    checkout.run("checkout", "--quiet", "--detach", commit)
 
 
 def is_absent(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from .errors import Cancelled, Unavailable
-from .gitrepo import BASE, SOURCES, Checkout, GitError
+from .gitrepo import Checkout, GitError, set_base
 from .lock import Framework
 
 ANSWER_LIMIT = 10.0  # seconds until a host's first sign of life
@@ -47,9 +47,7 @@ def fetch_git(
     got = checkout.run("rev-parse", "FETCH_HEAD")
     if got != framework.commit:
         raise Unavailable(f"serves {got}, not {framework.commit}")
-    checkout.run("update-ref", BASE, got)
-    checkout.run("update-ref", f"{SOURCES}git-{got}", got)
-    checkout.run("checkout", "--quiet", "--detach", got)
+    set_base(checkout, got, f"git-{got}")
     if framework.submodules:
         update = ("submodule", "update", "--init", "--recursive", "--depth", "1", "--progress")
         _transfer(checkout, url, network, show, *update)

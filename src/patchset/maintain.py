@@ -1,8 +1,10 @@
-"""The command line's part for those who keep the patches: export, lint."""
+"""The command line's part for those who keep the patches: export, lint, bundle."""
 
 import argparse
 import sys
+from pathlib import Path
 
+from . import bundle
 from .errors import Exit
 from .export import export
 from .lint import lint
@@ -16,8 +18,22 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--check", action="store_true", help="write nothing; fail if anything would change")
     command.set_defaults(run=_export)
 
+    command = commands.add_parser("bundle", help="one file with all sources, for machines without a network")
+    command = command.add_subparsers(metavar="create", required=True).add_parser("create", help="write it")
+    command.add_argument("file", metavar="FILE", type=Path)
+    command.set_defaults(run=_bundle)
+
     command = commands.add_parser("lint", help="check every patch: trailers, paths, tests, blanks, syntax, imports")
     command.set_defaults(run=_lint)
+
+
+def _bundle(project: Project, arguments: argparse.Namespace) -> int:
+    packed, absent = bundle.create(project, arguments.file)
+    size = arguments.file.stat().st_size / 1e6
+    print(f"{arguments.file}: {', '.join(packed)} ({size:.1f} MB)")
+    for name in absent:
+        print(f"{name}: source absent, not in the bundle (patchset fetch --only {name})", file=sys.stderr)
+    return Exit.OK
 
 
 def add_only(command: argparse.ArgumentParser) -> None:

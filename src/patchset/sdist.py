@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import Exit, PatchsetError, Unavailable
-from .gitrepo import BASE, SOURCES, Checkout, GitError
+from .gitrepo import BASE, Checkout, GitError, set_base
 from .gitsource import Network
 from .lock import Sdist, covers
 
@@ -26,15 +26,16 @@ def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], 
     Raises Unavailable if the index does not have it, PatchsetError (SOURCE) if it serves other bytes, OSError where the
     disk is full.
     """
+    cache.mkdir(exist_ok=True)
     path = cache / sdist.file
     if path.is_file():
-        if _sha256(path) == sdist.sha256:
+        if sha256_of(path) == sdist.sha256:
             return path
         path.unlink()
     part = cache / f"{sdist.file}.part"
     try:
         _download(sdist, part, network, show)
-        found = _sha256(part)
+        found = sha256_of(part)
         if found != sdist.sha256:
             raise PatchsetError(
                 f"{sdist.file}: wrong sha256, thrown away: expected {sdist.sha256}, got {found}",
@@ -47,7 +48,7 @@ def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], 
     return path
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -121,8 +122,7 @@ def import_sdist(checkout: Checkout, file: Path, sdist: Sdist, network: Network)
         process.wait()
     if process.returncode:
         raise GitError(checkout.path, ("fast-import",), said)
-    checkout.run("update-ref", f"{SOURCES}sdist-{sdist.sha256}", BASE)
-    checkout.run("checkout", "--quiet", "--detach", BASE)
+    set_base(checkout, BASE, f"sdist-{sdist.sha256}")
 
 
 def _write_commit(stream: BinaryIO, archive: tarfile.TarFile, sdist: Sdist, network: Network) -> None:
