@@ -89,16 +89,10 @@ def _lock_hash(project: Project) -> str:
 
 
 def _pack(checkout: Checkout, commit: str, key: str, scratch: Path) -> Iterator[tuple[str, Path]]:
-    """One commit without its history, and those of the submodules, each as a git bundle."""
+    """One commit without its history, and those of the submodules, each as a pack."""
     file = scratch / hashlib.sha256(key.encode()).hexdigest()
-    # pack-objects, not `git bundle`: it wants a ref, and the histories of upstreams are long.
-    objects = checkout.run("rev-list", "--objects", "--no-walk", commit)
-    with file.open("wb") as sink, tempfile.TemporaryFile() as feed:
-        feed.write(objects.encode("utf-8", "surrogateescape") + b"\n")
-        feed.seek(0)
-        process = checkout.start("pack-objects", "--stdout", "--quiet", stdin=feed, stdout=sink)
-        if process.wait():
-            raise PatchsetError(f"{checkout.path}: git pack-objects failed", "see what git says above", Exit.SYSTEM)
+    # A pack, not what `git bundle` makes: that wants a ref, and knows no commit without its history.
+    checkout.pack(file, commit)
     yield f"{key}.pack", file
     for path, linked in checkout.submodules(commit).items():
         inner = Checkout(checkout.path / path)

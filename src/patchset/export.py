@@ -66,11 +66,16 @@ def export(project: Project, only: list[str], check: bool) -> list[Exported]:
             write_series(project.root / "patches" / each.name, each)
         write_whole(project.root / LOCK, text)
         for checkout, commit, exported in work:
-            tip = prepare_tip(checkout, checkout.heads(), exported.patches)
-            if commit == checkout.heads().head != tip:
-                # The same tree, as apply makes it anywhere: no file changes.
-                checkout.run("update-ref", "-m", "patchset export", BRANCH, tip)
+            if commit == checkout.heads().head:
+                settle(checkout, commit, exported)
     return found
+
+
+def settle(checkout: Checkout, commit: str, exported: Exported) -> None:
+    """Move the branch from the exported commit to the one that apply makes of the patches: the same tree."""
+    tip = prepare_tip(checkout, checkout.heads(), exported.patches)
+    if tip != commit:
+        checkout.run("update-ref", "-m", "patchset export", BRANCH, tip)
 
 
 def _export(project: Project, checkout: Checkout) -> tuple[Checkout, str, Exported]:

@@ -147,6 +147,17 @@ class Checkout:
         """Start a git command whose streams the caller reads or writes."""
         return subprocess.Popen(["git", *args], cwd=self.path, env={**os.environ, **self._env}, **popen)
 
+    def pack(self, target: Path, *args: str) -> None:
+        """Write the objects of commits (without their history), or of some paths in them, as a pack."""
+        objects = self.run("rev-list", "--objects", "--no-walk", *args)
+        with target.open("wb") as sink, tempfile.TemporaryFile() as feed:
+            feed.write(objects.encode("utf-8", "surrogateescape") + b"\n")
+            feed.seek(0)
+            process = self.start("pack-objects", "-q", "--stdout", stdin=feed, stdout=sink, stderr=subprocess.PIPE)
+            said = process.communicate()[1]
+        if process.returncode:
+            raise GitError(self.path, ("pack-objects",), said.decode("utf-8", "replace"))
+
     def close(self) -> None:
         """End the helper processes that `blob` keeps."""
         self._git.clear_cache()

@@ -53,6 +53,25 @@ def fetch_git(
         _transfer(checkout, url, network, show, *update)
 
 
+def find_tag(url: str, tag: str) -> str:
+    """The commit of a tag at `url`. Raises Unavailable."""
+    command = ["git", "ls-remote", url, f"refs/tags/{tag}", f"refs/tags/{tag}^{{}}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_LIMIT, check=True)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"no answer in {ANSWER_LIMIT:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(_reason(error.stderr.strip())) from error
+    if not done.stdout:
+        raise Unavailable(f"has no tag {tag}")
+    return done.stdout.splitlines()[-1].split()[0]  # the last line, with ^{}, is what an annotated tag stands for
+
+
+def _reason(said: str) -> str:
+    found = re.search(r"^(?:fatal|error): (?:unable to access '\S*': )?(.*)", said, re.M)
+    return found[1] if found else said
+
+
 def _host(url: str) -> str:
     # scp-like URLs (git@host:path) and local paths have no netloc; each then counts as a host of its own.
     return urlsplit(url).netloc or url
@@ -75,8 +94,7 @@ def _transfer(checkout: Checkout, url: str, network: Network, show: Callable[[st
         error = GitError(checkout.path, args, said.decode("utf-8", "replace"))
         if error.disk_full:
             raise error
-        reason = re.search(r"^(?:fatal|error): (?:unable to access '\S*': )?(.*)", error.stderr, re.M)
-        raise Unavailable(reason[1] if reason else error.stderr)
+        raise Unavailable(_reason(error.stderr))
 
 
 def _watch(process: subprocess.Popen, host: str, network: Network, show: Callable[[str], None]) -> bytes:

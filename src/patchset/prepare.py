@@ -52,11 +52,12 @@ def build_tip(checkout: Checkout, base: str, patches: list[Patch]) -> str:
     # Files and index are left alone until all frameworks are prepared.
     with checkout.own_index(base) as own:
         for patch in patches:
-            tip = _commit(checkout, own, tip, patch)
+            tip = commit_patch(checkout, own, tip, patch)
     return tip
 
 
-def _commit(checkout: Checkout, own: dict[str, str], parent: str, patch: Patch) -> str:
+def commit_patch(checkout: Checkout, own: dict[str, str], parent: str, patch: Patch) -> str:
+    """Apply one patch to the index `own`, which holds `parent`; returns the commit. Raises Conflict."""
     try:
         # --cached: the index only. git allows other line numbers, but every context line must be there.
         checkout.run("apply", "--cached", "-", data=patch.data, env=own)
@@ -97,16 +98,21 @@ def _first_difference(content: bytes, hunk: Hunk) -> str:
     there = content.decode("utf-8", "surrogateescape").splitlines()
     wanted = [line[1:].rstrip("\n") for line in hunk.source]
 
-    def matches(at: int) -> int:
-        return sum(have == want for have, want in zip(there[at:], wanted, strict=False))
-
-    nominal = max(hunk.source_start - 1, 0)
-    # The place where most lines fit is the one that the hunk means; of equal ones the nearest.
-    at = max(range(len(there) + 1), key=lambda at: (matches(at), -abs(at - nominal)))
+    at, _ = best_place(there, wanted, hunk.source_start)
     for have, want in zip([*there[at:], *[None] * len(wanted)], wanted, strict=False):
         if have != want:
             return f"expected {want!r}, found {'the end of the file' if have is None else repr(have)}"
     return "its lines are there, but not where a hunk at a file's edge must be"
+
+
+def best_place(there: list[str], wanted: list[str], line: int) -> tuple[int, int]:
+    """Where a hunk for `line` belongs, the place with most of its lines or the nearest of several; and how many."""
+
+    def matches(at: int) -> int:
+        return sum(have == want for have, want in zip(there[at : at + len(wanted)], wanted, strict=False))
+
+    at = max(range(len(there) + 1), key=lambda at: (matches(at), -abs(at - max(line - 1, 0))))
+    return at, matches(at)
 
 
 def touched(patches: list[Patch]) -> list[str]:

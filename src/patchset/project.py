@@ -24,10 +24,11 @@ class Project:
 
     root: Path
     frameworks: Path
+    planned: Lock | None = None  # in place of the repository's own
 
     @cached_property
     def lock(self) -> Lock:
-        return load_lock(self.root / LOCK, LOCK)
+        return self.planned or load_lock(self.root / LOCK, LOCK)
 
     @cached_property
     def series(self) -> dict[str, list[Patch]]:

@@ -6,7 +6,8 @@ import re
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -54,6 +55,24 @@ def sha256_of(path: Path) -> str:
 
 
 def _download(sdist: Sdist, part: Path, network: Network, show: Callable[[str], None]) -> None:
+    with _package(sdist.project, sdist.file) as (client, package):
+        # The lock's hash is the one that counts; it is checked on the finished file.
+        client.download_package(
+            package, part, verify=False, progress=lambda size: _Meter(network, show, size), timeout=TIMEOUT
+        )
+
+
+def find_sdist(old: Sdist, file: str) -> Sdist:
+    """Another release's sdist, with the sha256 that the index gives. Raises Unavailable."""
+    with _package(old.project, file) as (_, package):
+        if not (sha256 := package.digests.get("sha256")):
+            raise Unavailable(f"the index gives no sha256 of {file}")
+        return old.model_copy(update={"file": file, "sha256": sha256})
+
+
+@contextmanager
+def _package(project: str, file: str) -> Iterator[tuple]:
+    """A client of the index, and what it says about one file. Raises Unavailable, also for faults in the block."""
     # Imported here: they take longer than a whole `patchset status`.
     import requests
     from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
@@ -63,14 +82,11 @@ def _download(sdist: Sdist, part: Path, network: Network, show: Callable[[str], 
         with PyPISimple(*index) as client:
             if bundle := os.environ.get("PIP_CERT"):
                 client.s.verify = bundle
-            page = client.get_project_page(sdist.project, timeout=TIMEOUT)
-            package = next((each for each in page.packages if each.filename == sdist.file), None)
+            page = client.get_project_page(project, timeout=TIMEOUT)
+            package = next((each for each in page.packages if each.filename == file), None)
             if package is None:
-                raise Unavailable(f"the index has no {sdist.file}")
-            # The lock's hash is the one that counts; it is checked on the finished file.
-            client.download_package(
-                package, part, verify=False, progress=lambda size: _Meter(network, show, size), timeout=TIMEOUT
-            )
+                raise Unavailable(f"the index has no {file}")
+            yield client, package
     except (requests.RequestException, NoSuchProjectError, UnsupportedContentTypeError) as error:
         raise Unavailable(_reason(error)) from error
 

@@ -1,5 +1,6 @@
 """A small world for the tools: upstream repositories, patch series, a lock, a package index; all in one folder."""
 
+import gzip
 import hashlib
 import http.server
 import io
@@ -189,16 +190,20 @@ class Index(http.server.ThreadingHTTPServer):
     def handle_error(self, *_) -> None:
         """A client that was interrupted is no news."""
 
-    def add_sdist(self, project: str, files: dict[str, str]) -> tuple[str, str]:
+    def add_sdist(self, project: str, files: dict[str, str], version: str = "1.0") -> tuple[str, str]:
         """Serve an sdist of `files`; returns its file name and sha256."""
         packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        # Without the time, so that the same files have the same sha256.
+        with (
+            gzip.GzipFile(fileobj=packed, mode="w", mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w") as archive,
+        ):
             for path, text in files.items():
-                member = tarfile.TarInfo(f"{project}-1.0/{path}")
+                member = tarfile.TarInfo(f"{project}-{version}/{path}")
                 member.size = len(text)
                 member.mode = 0o755 if path.endswith(".sh") else 0o644
                 archive.addfile(member, io.BytesIO(text.encode()))
-        name = f"{project}-1.0.tar.gz"
+        name = f"{project}-{version}.tar.gz"
         self.files[name] = packed.getvalue()
         return name, hashlib.sha256(packed.getvalue()).hexdigest()
 
@@ -209,7 +214,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         kind, name = self.path.strip("/").split("/")[0], self.path.strip("/").split("/")[-1]
-        links = [f'<a href="/files/{file}">{file}</a>' for file in self.server.files if file.startswith(f"{name}-")]
+        links = [
+            f'<a href="/files/{file}#sha256={hashlib.sha256(data).hexdigest()}">{file}</a>'
+            for file, data in self.server.files.items()
+            if file.startswith(f"{name}-")
+        ]
         content = self.server.files.get(name) if kind == "files" else ("".join(links).encode() or None)
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Type", "application/octet-stream" if kind == "files" else "text/html")
