@@ -27,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; a foreseeable fault is two lines on stderr and an exit code, never a traceback."""
     arguments = _parser().parse_args(argv)
     harden_environment()
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean end as Ctrl-C
     try:
         project = find_project(arguments.root)

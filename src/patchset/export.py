@@ -19,7 +19,9 @@ from .stack import check_source
 BARE = {
     "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_COUNT": "0",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.quotePath",  # names outside ASCII as they are
+    "GIT_CONFIG_VALUE_0": "false",
     "GIT_ATTR_NOSYSTEM": "1",
 }
 FORMAT = (

@@ -56,12 +56,14 @@ def harden_environment() -> None:
         del os.environ[key]
     given = os.environ.get("GIT_CONFIG_COUNT", "")
     count = int(given) if given.isdigit() else 0
-    for i, (key, value) in enumerate(OVERRIDES.items(), count):
-        os.environ[f"GIT_CONFIG_KEY_{i}"] = key
-        os.environ[f"GIT_CONFIG_VALUE_{i}"] = value
-    os.environ["GIT_CONFIG_COUNT"] = str(count + len(OVERRIDES))
+    if os.environ.get(f"GIT_CONFIG_KEY_{count - 1}") != list(OVERRIDES)[-1]:  # or it was done before
+        for i, (key, value) in enumerate(OVERRIDES.items(), count):
+            os.environ[f"GIT_CONFIG_KEY_{i}"] = key
+            os.environ[f"GIT_CONFIG_VALUE_{i}"] = value
+        os.environ["GIT_CONFIG_COUNT"] = str(count + len(OVERRIDES))
     # Never ask for a password: a missing repository makes some hosts ask for one.
-    os.environ.update(GIT_TERMINAL_PROMPT="0", GIT_ASKPASS="true", LC_ALL="C")
+    # No optional locks: killed, `git status` would leave an index.lock, and only a switch's is known to be ours.
+    os.environ.update(GIT_TERMINAL_PROMPT="0", GIT_ASKPASS="true", GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
 
 
 class GitError(PatchsetError):
@@ -252,6 +254,8 @@ def is_absent(path: Path) -> bool:
 def open_checkout(path: Path) -> Checkout:
     """Open a checkout that `patchset fetch` made. Raises PatchsetError (REFUSED) for any other folder."""
     checkout = Checkout(path)
+    if (path / ".git" / BASE).is_file():  # the usual case; git itself may have packed the ref
+        return checkout
     if (path / ".git").is_dir():
         try:
             checkout.run("rev-parse", "--verify", "--quiet", BASE)

@@ -22,6 +22,7 @@ CRLF_FRAME = re.compile(rb"^(From |From: |Subject: |diff --git |index |@@ )[^\n]
 # What may precede the first `diff --git` line, and so must not look like a piece of a diff that lost its own.
 STRAY = re.compile(r"^(--- |\+\+\+ |@@ |index [0-9a-f]+\.\.)", re.M)
 SIGNATURE = re.compile(r"^-- \n\S+\n*\Z", re.M)
+BLANK_NAME = re.compile(r"^(--- a/.* .*|\+\+\+ b/.* .*)\t$", re.M)
 HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@", re.M)
 EXPORT = "restore it (git checkout -- FILE); patches are changed in the checkout, then: patchset export"
 
@@ -95,7 +96,8 @@ def parse_patch(data: bytes, name: str, shown: str) -> Patch:
 
 
 def _spelled_out(diff: str) -> str:
-    """The diff with its hunk headers in their long form: `-3` means `-3,1`."""
+    """The diff with its hunk headers in their long form (`-3` means `-3,1`), and no tab behind a name with a blank."""
+    diff = BLANK_NAME.sub(r"\1", diff)
     return HUNK.sub(lambda found: f"@@ -{found[1]}{found[2] or ',1'} +{found[3]}{found[4] or ',1'} @@", diff)
 
 

@@ -109,6 +109,8 @@ def exclusive(project: Project) -> Iterator[int]:
                     Exit.BUSY,
                 )
             time.sleep(0.05)
+        if _read_pid(file):
+            _remove_leftovers(project)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -116,6 +118,13 @@ def exclusive(project: Project) -> Iterator[int]:
             yield file.fileno()
         finally:
             file.truncate(0)
+
+
+def _remove_leftovers(project: Project) -> None:
+    """Remove what git processes of a killed command left beside the refs that only patchset writes."""
+    for git_dir in project.frameworks.glob("*/.git"):
+        for left in (*git_dir.glob("refs/patchset/**/*.lock"), *git_dir.glob("patchset-index-*")):
+            left.unlink(missing_ok=True)
 
 
 def holder(project: Project) -> int | None:

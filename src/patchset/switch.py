@@ -148,8 +148,9 @@ def _put_back(checkout: Checkout, move: Move, lock_fd: int) -> None:
             f"keep your commits (git -C {checkout.path} branch mine), then: git -C {checkout.path} checkout {move.old}",
             Exit.REFUSED,
         )
-    # Its owner is dead: this process holds the lock that it held.
-    (checkout.path / ".git" / "index.lock").unlink(missing_ok=True)
+    # Their owner is dead: this process holds the lock that it held.
+    for lock in ("index", "HEAD", BRANCH, "packed-refs"):
+        (checkout.path / ".git" / f"{lock}.lock").unlink(missing_ok=True)
     listed = "\0".join(contents).encode("utf-8", "surrogateescape")
     # Only these paths: elsewhere the index and the files may carry a user's edits, which the next check will name.
     checkout.run(

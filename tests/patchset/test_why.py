@@ -1,5 +1,6 @@
 """why, list and verify: what is in a checkout, line by line, patch by patch, byte by byte."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,13 @@ def test_the_attestation_tells_trees_apart(lab: Lab) -> None:
     assert len({tuple(each.items()) for each in seen}) == 5
     assert seen[1]["alpha"] in (lab.root / "patches/stack.toml").read_text() and len(seen[1]["alpha"]) == 12
     assert seen[3]["alpha"].startswith(seen[1]["alpha"] + "+") and seen[4]["beta"] == "absent"
+
+
+def test_every_yes_of_the_comparison_names_a_test_that_exists() -> None:
+    text = (ROOT / "docs/patchset-compared.md").read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ") and "patchset | quilt" not in line]
+    assert len(rows) > 20
+    for row in rows:
+        file, _, name = re.fullmatch(r"yes: `(.+)`", row[1])[1].partition("::")
+        assert f"def {name}(" in (Path(__file__).parent / file).read_text(), row[0]
+        assert len(row) == 7
