@@ -7,15 +7,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from . import fetch as fetching
 from . import maintain, stack
-from .bundle import Bundle
 from .errors import EXIT_TEXTS, Exit, PatchsetError
 from .gitrepo import harden_environment
-from .progress import Lines
 from .project import Project, find_project
 from .selection import recorded
 from .status import FrameworkStatus, status
@@ -95,6 +89,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fetch(project: Project, arguments: argparse.Namespace) -> int:
+    # Imported here, as in _status: they take longer than a whole `patchset apply` that has nothing to do.
+    from rich.console import Console
+
+    from . import fetch as fetching
+    from .bundle import Bundle
+    from .progress import Lines
+
     project.check_names(arguments.only)
     names = arguments.only or list(project.lock.frameworks)
     bundle = Bundle(arguments.bundle) if arguments.bundle else None
@@ -145,12 +146,14 @@ def _status(project: Project, arguments: argparse.Namespace) -> int:
         print(json.dumps({"features": recorded(project), "frameworks": frameworks}, indent=2))
         return Exit.OK
     rows = [row for each in found for row in _rows(each)]
-    console = Console()
-    if console.is_terminal:
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
         table = Table("framework", "patch", "state", "files", show_lines=False)
         for row in rows:
             table.add_row(*row, style="" if row[1] else "bold")
-        console.print(table)
+        Console().print(table)
     else:  # nothing folded or cut, for a log or grep
         for name, *rest in rows:
             print("  ".join(filter(None, [name.ljust(16), *rest])))

@@ -4,7 +4,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import bundle, rebase
 from .errors import Exit, PatchsetError
 from .export import Exported, export
 from .lint import lint
@@ -35,6 +34,8 @@ def add_commands(commands: argparse._SubParsersAction) -> None:
 
 
 def _bundle(project: Project, arguments: argparse.Namespace) -> int:
+    from . import bundle
+
     packed, absent = bundle.create(project, arguments.file)
     size = arguments.file.stat().st_size / 1e6
     print(f"{arguments.file}: {', '.join(packed)} ({size:.1f} MB)")
@@ -44,6 +45,8 @@ def _bundle(project: Project, arguments: argparse.Namespace) -> int:
 
 
 def _rebase(project: Project, arguments: argparse.Namespace) -> int:
+    from . import rebase  # as in _bundle: it would slow down every command
+
     project.check_names([arguments.name])
     plan = rebase.what_if(project, arguments.name, arguments.to, arguments.commit)
     print(rebase.report(plan), end="")

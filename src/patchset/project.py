@@ -146,7 +146,8 @@ def _try_flock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 def _read_pid(file) -> int:
     file.seek(0)
-    return int(file.read() or 0)
+    text = file.read()
+    return int(text) if text.isdecimal() else 0
 
 
 def _alive(pid: int) -> bool:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,12 +41,22 @@ class Journal:
 
 
 def read_journal(project: Project) -> Journal:
-    """The journal of a command that was killed while it switched; no moves if there was none."""
+    """The journal of a command that was killed while it switched; no moves if there was none.
+
+    Raises PatchsetError (REFUSED) for a damaged one.
+    """
+    path = journal_path(project)
     try:
-        found = json.loads(journal_path(project).read_text())
+        found = json.loads(path.read_bytes())
         return Journal([Move(**move) for move in found["moves"]], found["features"])
     except FileNotFoundError:
         return Journal([], None)
+    except (ValueError, KeyError, TypeError) as error:
+        raise PatchsetError(
+            f"{path} is damaged: a command was killed while it changed the checkouts, and what it did is not known",
+            "undo it in each checkout (git checkout --detach -f patchset/base), then remove the file",
+            Exit.REFUSED,
+        ) from error
 
 
 def check_movable(checkout: Checkout, heads: Heads, new: str) -> list[str]:
@@ -91,8 +102,11 @@ def switch(project: Project, moves: list[Move], features: list[str] | None, lock
     with _undisturbed():
         _write_journal(project, Journal(moves, recorded(project)))
         try:
-            for move in moves:
-                _checkout(open_checkout(project.path(move.name)), move.new, lock_fd)
+            with ThreadPoolExecutor(len(moves)) as pool:
+                for _ in pool.map(
+                    lambda move: _checkout(open_checkout(project.path(move.name)), move.new, lock_fd), moves
+                ):
+                    pass  # the first failure is raised here, once all have ended
             record(project, features)
         except (PatchsetError, OSError):
             mend(project, lock_fd)
