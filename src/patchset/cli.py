@@ -5,23 +5,24 @@ import json
 import signal
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
-from . import fetch as fetching
-from . import stack
+from . import maintain, stack
 from .errors import EXIT_TEXTS, Exit, PatchsetError
 from .gitrepo import harden_environment
-from .progress import Lines
-from .project import LOCK, Project, find_project
+from .project import Project, find_project
+from .selection import recorded
 from .status import FrameworkStatus, status
+from .verify import attestation, one_line, verify
+from .why import changed_lines, explain, markdown, why
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; a foreseeable fault is two lines on stderr and an exit code, never a traceback."""
     arguments = _parser().parse_args(argv)
     harden_environment()
+    for stream in (sys.stdout, sys.stderr):  # names of files need not be text
+        stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean end as Ctrl-C
     try:
         project = find_project(arguments.root)
@@ -53,11 +54,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     command = commands.add_parser("fetch", help="make the missing checkouts")
-    command.add_argument("--only", metavar="NAME", action="append", default=[], help="this framework (repeatable)")
-    command.add_argument("--source", choices=["git", "sdist"], help="only from this kind of source")
+    maintain.add_only(command)
+    kinds = command.add_mutually_exclusive_group()
+    kinds.add_argument("--source", choices=["git", "sdist"], help="only from this kind of source")
+    kinds.add_argument(
+        "--bundle", metavar="FILE", type=Path, help="only from what `bundle create` wrote, without network"
+    )
     command.set_defaults(run=_fetch)
 
     command = commands.add_parser("apply", help="put all patches on all checkouts, or change nothing")
+    command.add_argument("--feature", metavar="NAME", action="append", help="only what this needs (repeatable)")
     command.set_defaults(run=_apply)
 
     command = commands.add_parser("unapply", help="restore the pristine checkouts")
@@ -67,26 +73,36 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="for programs")
     command.set_defaults(run=_status)
 
-    command = commands.add_parser("hash", help="(maintainers) the hashes of the patched files, for the lock")
-    command.add_argument("--only", metavar="NAME", action="append", default=[], help="this framework (repeatable)")
-    command.add_argument("--write", action="store_true", help=f"put them into {LOCK}")
-    command.set_defaults(run=_hash)
+    command = commands.add_parser("verify", help="read every file anew: are the checkouts what the lock says?")
+    command.set_defaults(run=_verify)
+
+    command = commands.add_parser("why", help="which patch a file's line comes from, and what it is for")
+    command.add_argument("where", metavar="PATH[:LINE]", help="a file of a checkout")
+    command.set_defaults(run=_why)
+
+    command = commands.add_parser("list", help="the table of patches")
+    command.add_argument("--markdown", action="store_true", help="as docs/patches.md has it")
+    command.set_defaults(run=_list)
+
+    maintain.add_commands(commands)
     return parser
 
 
-def _check_names(project: Project, only: list[str]) -> None:
-    for name in only:
-        if name not in project.lock.frameworks:
-            raise PatchsetError(
-                f"there is no framework {name!r}", f"take one of: {', '.join(project.lock.frameworks)}", Exit.USAGE
-            )
-
-
 def _fetch(project: Project, arguments: argparse.Namespace) -> int:
-    _check_names(project, arguments.only)
+    # Imported here, as in _status: they take longer than a whole `patchset apply` that has nothing to do.
+    from rich.console import Console
+
+    from . import fetch as fetching
+    from .bundle import Bundle
+    from .progress import Lines
+
+    project.check_names(arguments.only)
     names = arguments.only or list(project.lock.frameworks)
+    bundle = Bundle(arguments.bundle) if arguments.bundle else None
+    if bundle and (remark := bundle.remark(project)):
+        print(remark)
     with Lines(names, Console()) as lines:
-        outcomes = fetching.fetch(project, arguments.only, arguments.source, lines)
+        outcomes = fetching.fetch(project, arguments.only, bundle or arguments.source, lines)
     missing = [outcome for outcome in outcomes if outcome.state in ("failed", "absent")]
     for outcome in missing:
         print(f"{outcome.name}: {outcome.state}: {outcome.detail}", file=sys.stderr)
@@ -99,8 +115,10 @@ def _fetch(project: Project, arguments: argparse.Namespace) -> int:
     return Exit.SOURCE if len(missing) == len(outcomes) and code is Exit.OK else code
 
 
-def _apply(project: Project, _: argparse.Namespace) -> int:
-    return _report(stack.apply(project), "applied", "nothing to do: all patches are applied already")
+def _apply(project: Project, arguments: argparse.Namespace) -> int:
+    what = "these" if arguments.feature else "all"
+    result = stack.apply(project, arguments.feature)
+    return _report(result, "applied", f"nothing to do: {what} patches are applied already")
 
 
 def _unapply(project: Project, _: argparse.Namespace) -> int:
@@ -121,25 +139,21 @@ def _report(result: stack.Result, verb: str, nothing: str) -> int:
     return Exit.OK
 
 
-def _hash(project: Project, arguments: argparse.Namespace) -> int:
-    _check_names(project, arguments.only)
-    for name, value in stack.hashes(project, arguments.only, arguments.write).items():
-        print(f"{name} {value}")
-    return Exit.OK
-
-
 def _status(project: Project, arguments: argparse.Namespace) -> int:
     found = status(project)
     if arguments.json:
-        print(json.dumps({"frameworks": {each.name: asdict(each) for each in found}}, indent=2))
+        frameworks = {each.name: asdict(each) for each in found}
+        print(json.dumps({"features": recorded(project), "frameworks": frameworks}, indent=2))
         return Exit.OK
     rows = [row for each in found for row in _rows(each)]
-    console = Console()
-    if console.is_terminal:
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
         table = Table("framework", "patch", "state", "files", show_lines=False)
         for row in rows:
             table.add_row(*row, style="" if row[1] else "bold")
-        console.print(table)
+        Console().print(table)
     else:  # nothing folded or cut, for a log or grep
         for name, *rest in rows:
             print("  ".join(filter(None, [name.ljust(16), *rest])))
@@ -154,3 +168,38 @@ def _status(project: Project, arguments: argparse.Namespace) -> int:
 def _rows(each: FrameworkStatus) -> list[tuple[str, str, str, str]]:
     whole = (each.name, "", f"{each.state} ({each.version})", " ".join(each.edited))
     return [whole, *((each.name, patch.name, patch.state, " ".join(patch.files)) for patch in each.patches)]
+
+
+def _verify(project: Project, _: argparse.Namespace) -> int:
+    verdicts = verify(project)
+    for each in verdicts:
+        state = {True: "right", False: "WRONG", None: "absent"}[each.right]
+        print("  ".join(filter(None, [f"{each.name:16}{state:6}", each.found, each.detail])))
+    print(one_line(attestation(project)))
+    wrong = [each.name for each in verdicts if each.right is False]
+    if wrong:
+        raise PatchsetError(f"not what the lock says: {', '.join(wrong)}", "patchset status", Exit.CONFLICT)
+    return Exit.OK
+
+
+def _why(project: Project, arguments: argparse.Namespace) -> int:
+    name, origins = why(project, arguments.where)
+    for each in origins:
+        print(explain(each))
+    if not origins:
+        print(f"no patch that is applied in {name} touches this file")
+    return Exit.OK
+
+
+def _list(project: Project, arguments: argparse.Namespace) -> int:
+    if arguments.markdown:
+        print(markdown(project), end="")
+        return Exit.OK
+    rows = [
+        (name, patch.name, "+{} -{}".format(*changed_lines(patch)), patch.subject)
+        for name, patches in project.series.items()
+        for patch in patches
+    ]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, (13, 44, 8, 0), strict=True)))
+    return Exit.OK

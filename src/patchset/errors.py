@@ -40,6 +40,13 @@ class PatchsetError(Exception):
         self.code = code
 
 
+def refuse_all(faults: list[PatchsetError]) -> None:
+    """Raise several faults as one, with the code of the first; none if there are none."""
+    if faults:
+        next_steps = dict.fromkeys(fault.next_step for fault in faults)
+        raise PatchsetError("\n".join(fault.what for fault in faults), "; ".join(next_steps), faults[0].code)
+
+
 class Unavailable(PatchsetError):
     """A source that cannot be had now; the next one is tried."""
 

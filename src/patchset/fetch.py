@@ -4,15 +4,17 @@ import queue
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from .bundle import Bundle
 from .errors import Exit, PatchsetError, Unavailable
-from .gitrepo import init_checkout, is_absent, open_checkout
+from .gitrepo import Checkout, init_checkout, is_absent, open_checkout
 from .gitsource import Network, fetch_git
-from .lock import Sdist
+from .lock import Framework
 from .progress import Lines
 from .project import Project, exclusive
 from .sdist import download, import_sdist
@@ -32,8 +34,8 @@ class Outcome:
     code: Exit = Exit.OK
 
 
-def fetch(project: Project, only: list[str], source: str | None, lines: Lines) -> list[Outcome]:
-    """Make every missing checkout (or those named in `only`), from any source or only `git` or `sdist`.
+def fetch(project: Project, only: list[str], source: str | Bundle | None, lines: Lines) -> list[Outcome]:
+    """Make every missing checkout (or those named in `only`), from any source, only `git` or `sdist`, or a bundle.
 
     Never raises for one framework's fault: that is its Outcome. Raises PatchsetError (BUSY) and KeyboardInterrupt; then
     nothing half-made is left.
@@ -86,27 +88,18 @@ def _remove_leftovers(project: Project) -> None:
         part.unlink(missing_ok=True)
 
 
-def _fetch_one(project: Project, name: str, source: str | None, network: Network, lines: Lines) -> Outcome:
+def _fetch_one(project: Project, name: str, source: str | Bundle | None, network: Network, lines: Lines) -> Outcome:
     framework = project.lock.frameworks[name]
     path = project.path(name)
     if not is_absent(path):
         return _already_here(project, name, source)
-    sources: list[str | Sdist] = [] if source == "sdist" else list(framework.sources)
-    if framework.sdist and source != "git":
-        sources.append(framework.sdist)
     reasons = []
-    for each in sources:
-        shown = each.file if isinstance(each, Sdist) else each
+    for shown, make in _sources(project, framework, source, network):
         lines.say(name, f"tries {shown}")
         # Beside its final place, so that the rename at the end is one step within one disk.
         draft = Path(tempfile.mkdtemp(prefix=f".tmp-{name}-", dir=project.frameworks))
-        show = partial(lines.advance, name)
         try:
-            if isinstance(each, Sdist):
-                file = download(each, project.frameworks / ".cache", network, show)
-                import_sdist(init_checkout(draft), file, each, network)
-            else:
-                fetch_git(init_checkout(draft), framework, each, network, show)
+            make(init_checkout(draft, name), partial(lines.advance, name))
             draft.chmod(0o755)  # mkdtemp's folders are the user's alone
             draft.rename(path)
             return Outcome(name, "fetched", f"{framework.version} from {shown}")
@@ -117,15 +110,33 @@ def _fetch_one(project: Project, name: str, source: str | None, network: Network
             shutil.rmtree(draft, ignore_errors=True)
     if framework.sdist:
         return Outcome(name, "failed", "no source could be had", reasons, Exit.SOURCE)
-    return Outcome(name, "absent", "no git host could be reached, and it has no sdist", reasons)
+    return Outcome(name, "absent", "no source could be reached, and it has no sdist", reasons)
 
 
-def _already_here(project: Project, name: str, source: str | None) -> Outcome:
+def _sources(
+    project: Project, framework: Framework, source: str | Bundle | None, network: Network
+) -> Iterator[tuple[str, Callable[[Checkout, Callable[[str], None]], None]]]:
+    """Every source to try, by name, and what makes an empty checkout of it."""
+    cache = project.frameworks / ".cache"
+    if isinstance(source, Bundle):
+        yield str(source.path), lambda checkout, _: source.unpack(checkout, framework, network, cache)
+        return
+    for url in framework.sources if source != "sdist" else []:
+        yield url, lambda checkout, show, url=url: fetch_git(checkout, framework, url, network, show)
+    sdist = framework.sdist
+    if sdist and source != "git":
+        yield (
+            sdist.file,
+            lambda checkout, show: import_sdist(checkout, download(sdist, cache, network, show), sdist, network),
+        )
+
+
+def _already_here(project: Project, name: str, source: str | Bundle | None) -> Outcome:
     checkout = open_checkout(project.path(name))
     heads = checkout.heads()
     check_source(project, checkout, heads)
     kind = heads.source.partition("-")[0]
-    if source and kind != source:
+    if isinstance(source, str) and kind != source:
         raise PatchsetError(
             f"{checkout.path} is there already, but made from {kind}",
             f"move it away, then run: patchset fetch --only {name} --source {source}",

@@ -5,8 +5,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,8 @@ OVERRIDES = {
     "apply.ignoreWhitespace": "no",  # an exact match or none
     "i18n.commitEncoding": "utf-8",
     "advice.detachedHead": "false",
+    "core.logAllRefUpdates": "true",  # export asks the branch's log what was applied last
+    "blame.ignoreRevsFile": "",
 }
 
 
@@ -54,12 +56,14 @@ def harden_environment() -> None:
         del os.environ[key]
     given = os.environ.get("GIT_CONFIG_COUNT", "")
     count = int(given) if given.isdigit() else 0
-    for i, (key, value) in enumerate(OVERRIDES.items(), count):
-        os.environ[f"GIT_CONFIG_KEY_{i}"] = key
-        os.environ[f"GIT_CONFIG_VALUE_{i}"] = value
-    os.environ["GIT_CONFIG_COUNT"] = str(count + len(OVERRIDES))
+    if os.environ.get(f"GIT_CONFIG_KEY_{count - 1}") != list(OVERRIDES)[-1]:  # or it was done before
+        for i, (key, value) in enumerate(OVERRIDES.items(), count):
+            os.environ[f"GIT_CONFIG_KEY_{i}"] = key
+            os.environ[f"GIT_CONFIG_VALUE_{i}"] = value
+        os.environ["GIT_CONFIG_COUNT"] = str(count + len(OVERRIDES))
     # Never ask for a password: a missing repository makes some hosts ask for one.
-    os.environ.update(GIT_TERMINAL_PROMPT="0", GIT_ASKPASS="true", LC_ALL="C")
+    # No optional locks: killed, `git status` would leave an index.lock, and only a switch's is known to be ours.
+    os.environ.update(GIT_TERMINAL_PROMPT="0", GIT_ASKPASS="true", GIT_OPTIONAL_LOCKS="0", LC_ALL="C")
 
 
 class GitError(PatchsetError):
@@ -98,17 +102,14 @@ class Heads:
 class Checkout:
     """One framework's git repository. Every method raises GitError where git fails."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str | None = None) -> None:
         self.path = path
+        self.name = name or path.name
         # Named outright, git never walks up to a repository around this one (where `git apply` would silently skip
         # every file), and never asks whether the folder's owner is this user (a container's root is often another).
         self._env = {"GIT_DIR": str(path / ".git"), "GIT_WORK_TREE": str(path)}
         self._git = Git(path)
         self._git.update_environment(**self._env)
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
     def run(
         self,
@@ -137,13 +138,27 @@ class Checkout:
             raise GitError(self.path, args, err)
         return out
 
-    def paths(self, *args: str) -> list[str]:
+    def paths(self, *args: str, env: Mapping[str, str] | None = None) -> list[str]:
         """Run a git command that prints paths, each ended by NUL."""
-        return [path for path in self.run(*args).split("\0") if path]
+        return [path for path in self.run(*args, env=env).split("\0") if path]
+
+    def tree(self, commit: str) -> str:
+        return self.run("rev-parse", f"{commit}^{{tree}}")
 
     def start(self, *args: str, **popen) -> subprocess.Popen:
         """Start a git command whose streams the caller reads or writes."""
         return subprocess.Popen(["git", *args], cwd=self.path, env={**os.environ, **self._env}, **popen)
+
+    def pack(self, target: Path, *args: str) -> None:
+        """Write the objects of commits (without their history), or of some paths in them, as a pack."""
+        objects = self.run("rev-list", "--objects", "--no-walk", *args)
+        with target.open("wb") as sink, tempfile.TemporaryFile() as feed:
+            feed.write(objects.encode("utf-8", "surrogateescape") + b"\n")
+            feed.seek(0)
+            process = self.start("pack-objects", "-q", "--stdout", stdin=feed, stdout=sink, stderr=subprocess.PIPE)
+            said = process.communicate()[1]
+        if process.returncode:
+            raise GitError(self.path, ("pack-objects",), said.decode("utf-8", "replace"))
 
     def close(self) -> None:
         """End the helper processes that `blob` keeps."""
@@ -167,12 +182,24 @@ class Checkout:
         sources = [ref.removeprefix(SOURCES) for ref in refs if ref.startswith(SOURCES) and refs[ref] == refs[BASE]]
         return Heads(refs.get("HEAD", ""), refs[BASE], sources[0] if sources else "", refs.get(BRANCH), tips)
 
-    def dirty(self) -> list[str]:
+    @contextmanager
+    def own_index(self, commit: str) -> Iterator[dict[str, str]]:
+        """An index that holds `commit`, as environment for `run`; the checkout's own index is left alone."""
+        index = self.path / ".git" / f"patchset-index-{os.getpid()}"
+        own = {"GIT_INDEX_FILE": str(index)}
+        try:
+            self.run("read-tree", commit, env=own)
+            yield own
+        finally:
+            for left in (index, index.with_name(index.name + ".lock")):
+                left.unlink(missing_ok=True)
+
+    def dirty(self, env: Mapping[str, str] | None = None) -> list[str]:
         """Tracked files that differ from HEAD, in the index or the work tree."""
         # -z: names unquoted. --no-renames: one path an entry. Untracked files are the user's; a submodule's inside is
         # its own matter.
         entries = self.paths(
-            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty"
+            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty", env=env
         )
         return sorted(entry[3:] for entry in entries)
 
@@ -184,14 +211,25 @@ class Checkout:
         words = self.paths("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
         return dict(zip(words[1::2], words[0::2], strict=True))
 
+    def submodules(self, commit: str) -> dict[str, str]:
+        """Paths of the submodules to their commits."""
+        entries = self.paths("ls-tree", "-r", "-z", commit)
+        return {
+            path: words.split()[2] for words, path in (each.split("\t", 1) for each in entries) if "commit" in words
+        }
+
+    def contains(self, commit: str, ancestor: str) -> bool:
+        """Does `commit` stand on `ancestor`?"""
+        return self.run("rev-list", "--max-count=1", f"{commit}..{ancestor}") == ""
+
     def busy_state(self) -> str | None:
         """The name of a rebase, merge, ... that somebody has begun here."""
         return next((state for state in BUSY_STATES if (self.path / ".git" / state).exists()), None)
 
 
-def init_checkout(path: Path) -> Checkout:
+def init_checkout(path: Path, name: str | None = None) -> Checkout:
     """Make an empty repository whose files will be exactly git's bytes, whatever an upstream .gitattributes says."""
-    checkout = Checkout(path)
+    checkout = Checkout(path, name)
     # --template=: nothing of the user's template; --object-format: a user's default may be sha256.
     checkout.run("init", "--quiet", "--template=", "--object-format=sha1", "--initial-branch=patched")
     info = path / ".git" / "info"
@@ -199,6 +237,13 @@ def init_checkout(path: Path) -> Checkout:
     # This file outranks every .gitattributes: no line-ending conversion, no keyword, no LFS or other filter.
     (info / "attributes").write_text("* -text -eol -ident -filter -working-tree-encoding\n")
     return checkout
+
+
+def set_base(checkout: Checkout, commit: str, source: str) -> None:
+    """Tag the base and say what it was made of; the files become it."""
+    checkout.run("update-ref", BASE, commit)
+    checkout.run("update-ref", f"{SOURCES}{source}", commit)
+    checkout.run("checkout", "--quiet", "--detach", commit)
 
 
 def is_absent(path: Path) -> bool:
@@ -209,6 +254,8 @@ def is_absent(path: Path) -> bool:
 def open_checkout(path: Path) -> Checkout:
     """Open a checkout that `patchset fetch` made. Raises PatchsetError (REFUSED) for any other folder."""
     checkout = Checkout(path)
+    if (path / ".git" / BASE).is_file():  # the usual case; git itself may have packed the ref
+        return checkout
     if (path / ".git").is_dir():
         try:
             checkout.run("rev-parse", "--verify", "--quiet", BASE)

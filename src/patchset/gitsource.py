@@ -11,7 +11,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from .errors import Cancelled, Unavailable
-from .gitrepo import BASE, SOURCES, Checkout, GitError
+from .gitrepo import Checkout, GitError, set_base
 from .lock import Framework
 
 ANSWER_LIMIT = 10.0  # seconds until a host's first sign of life
@@ -47,12 +47,29 @@ def fetch_git(
     got = checkout.run("rev-parse", "FETCH_HEAD")
     if got != framework.commit:
         raise Unavailable(f"serves {got}, not {framework.commit}")
-    checkout.run("update-ref", BASE, got)
-    checkout.run("update-ref", f"{SOURCES}git-{got}", got)
-    checkout.run("checkout", "--quiet", "--detach", got)
+    set_base(checkout, got, f"git-{got}")
     if framework.submodules:
         update = ("submodule", "update", "--init", "--recursive", "--depth", "1", "--progress")
         _transfer(checkout, url, network, show, *update)
+
+
+def find_tag(url: str, tag: str) -> str:
+    """The commit of a tag at `url`. Raises Unavailable."""
+    command = ["git", "ls-remote", url, f"refs/tags/{tag}", f"refs/tags/{tag}^{{}}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_LIMIT, check=True)
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"no answer in {ANSWER_LIMIT:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(_reason(error.stderr.strip())) from error
+    if not done.stdout:
+        raise Unavailable(f"has no tag {tag}")
+    return done.stdout.splitlines()[-1].split()[0]  # the last line, with ^{}, is what an annotated tag stands for
+
+
+def _reason(said: str) -> str:
+    found = re.search(r"^(?:fatal|error): (?:unable to access '\S*': )?(.*)", said, re.M)
+    return found[1] if found else said
 
 
 def _host(url: str) -> str:
@@ -77,8 +94,7 @@ def _transfer(checkout: Checkout, url: str, network: Network, show: Callable[[st
         error = GitError(checkout.path, args, said.decode("utf-8", "replace"))
         if error.disk_full:
             raise error
-        reason = re.search(r"^(?:fatal|error): (?:unable to access '\S*': )?(.*)", error.stderr, re.M)
-        raise Unavailable(reason[1] if reason else error.stderr)
+        raise Unavailable(_reason(error.stderr))
 
 
 def _watch(process: subprocess.Popen, host: str, network: Network, show: Callable[[str], None]) -> bytes:

@@ -80,6 +80,7 @@ class Lock(_Table):
     """The whole of patches/stack.toml."""
 
     platform: Platform
+    features: Annotated[dict[Name, Text], Field(min_length=1)]
     frameworks: Annotated[dict[Name, Framework], Field(min_length=1)]
 
 
@@ -115,17 +116,17 @@ def load_lock(path: Path, shown: str) -> Lock:
     return parse_lock(text, shown)
 
 
-def set_patched_sha256(text: str, name: str, value: str) -> str:
-    """Return the lock's text with one framework's patched_sha256 set, all else (comments too) untouched.
+def set_key(text: str, name: str, key: str, value: str | None) -> str:
+    """Return the lock's text with one key of a framework set (None: removed), all else (comments too) untouched.
 
     The framework's `[frameworks.NAME]` must be a line of its own, as in every lock of ours.
     """
     lines = text.splitlines(keepends=True)
     start = lines.index(f"[frameworks.{name}]\n")
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
-    entry = f'patched_sha256 = "{value}"\n'
+    entry = "" if value is None else f'{key} = "{value}"\n'
     for i in range(start, end):
-        if lines[i].startswith("patched_sha256"):
+        if lines[i].startswith(f"{key} ="):
             lines[i] = entry
             return "".join(lines)
     # At the section's end, but before the blank and comment lines that belong to the next section.

@@ -12,7 +12,7 @@ from pathlib import Path
 from unidiff import PatchedFile, PatchSet
 from unidiff.errors import UnidiffParseError
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, refuse_all
 from .lock import covers
 
 FILE_NAME = re.compile(r"^(\d{4})-[a-z0-9][a-z0-9.-]*\.patch$")
@@ -22,8 +22,9 @@ CRLF_FRAME = re.compile(rb"^(From |From: |Subject: |diff --git |index |@@ )[^\n]
 # What may precede the first `diff --git` line, and so must not look like a piece of a diff that lost its own.
 STRAY = re.compile(r"^(--- |\+\+\+ |@@ |index [0-9a-f]+\.\.)", re.M)
 SIGNATURE = re.compile(r"^-- \n\S+\n*\Z", re.M)
+BLANK_NAME = re.compile(r"^(--- a/.* .*|\+\+\+ b/.* .*)\t$", re.M)
 HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@", re.M)
-EXPORT = "export it again with `git format-patch`"
+EXPORT = "restore it (git checkout -- FILE); patches are changed in the checkout, then: patchset export"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,15 @@ class Patch:
         return self.message.split("\n", 1)[0]
 
     @property
+    def stem(self) -> str:
+        """The name without number and ending, as a Depends-on trailer gives it."""
+        return self.name[5:].removesuffix(".patch")
+
+    @property
+    def feature(self) -> str:
+        return self.trailers.get("Feature", "")
+
+    @property
     def files(self) -> list[str]:
         """Every upstream path that the patch reads or writes, sorted."""
         return sorted({path for file in self.diff for path in paths_of(file)})
@@ -58,10 +68,13 @@ def paths_of(file: PatchedFile) -> list[str]:
 
 def read_patch(path: Path, shown: str) -> Patch:
     """Read and check one patch file. Raises PatchsetError (BAD_INPUT) naming it."""
-    named = FILE_NAME.match(path.name)
-    if not named:
+    if not FILE_NAME.match(path.name):
         raise _bad(shown, "the name should be NNNN-<feature>-<what>.patch, in lower case", "rename it")
-    data = path.read_bytes()
+    return parse_patch(path.read_bytes(), path.name, shown)
+
+
+def parse_patch(data: bytes, name: str, shown: str) -> Patch:
+    """Read one patch of that file name. Raises PatchsetError (BAD_INPUT) naming `shown`."""
     if CRLF_FRAME.search(data):
         raise _bad(shown, "has CRLF line ends, so no hunk can match", f"sed -i 's/\\r$//' {shown}")
     # Undecodable bytes survive as surrogates: upstream files need not be UTF-8.
@@ -79,11 +92,12 @@ def read_patch(path: Path, shown: str) -> Patch:
     # git skips what it does not take for a diff, a damaged hunk header for one: every line must have been understood.
     if STRAY.search(head) or _spelled_out(SIGNATURE.sub("", mark[1:] + tail)) != _spelled_out(str(diff)):
         raise _bad(shown, "holds lines that are no part of a diff", EXPORT)
-    return Patch(shown, path.name, int(named[1]), data, *_header(head, shown), diff)
+    return Patch(shown, name, int(name[:4]), data, *_header(head, shown), diff)
 
 
 def _spelled_out(diff: str) -> str:
-    """The diff with its hunk headers in their long form: `-3` means `-3,1`."""
+    """The diff with its hunk headers in their long form (`-3` means `-3,1`), and no tab behind a name with a blank."""
+    diff = BLANK_NAME.sub(r"\1", diff)
     return HUNK.sub(lambda found: f"@@ -{found[1]}{found[2] or ',1'} +{found[3]}{found[4] or ',1'} @@", diff)
 
 
@@ -108,12 +122,14 @@ def _header(head: str, shown: str) -> tuple[str, str, str, str, dict[str, str]]:
     when = when if when.tzinfo else when.replace(tzinfo=UTC)  # "-0000" is read as a time without zone
     # The body ends at the `---` that stands before the file statistics.
     body = re.split(r"^---$", head.partition("\n\n")[2], maxsplit=1, flags=re.M)[0].strip()
-    trailers = {}
-    for line in body.rpartition("\n\n")[2].splitlines():
-        if found := TRAILER.match(line):
-            trailers[found[1]] = found[2]
-    date = f"{int(when.timestamp())} {when:%z}"
-    return author, address, date, f"{subject}\n\n{body}".strip() + "\n", trailers
+    message = f"{subject}\n\n{body}".strip() + "\n"
+    return author, address, f"{int(when.timestamp())} {when:%z}", message, read_trailers(message)
+
+
+def read_trailers(message: str) -> dict[str, str]:
+    """The trailers of a commit's message: its last paragraph."""
+    lines = message.strip().rpartition("\n\n")[2].splitlines()
+    return {found[1]: found[2] for line in lines if (found := TRAILER.match(line))}
 
 
 def _bad(shown: str, what: str, next_step: str) -> PatchsetError:
@@ -123,14 +139,21 @@ def _bad(shown: str, what: str, next_step: str) -> PatchsetError:
 def read_series(folder: Path, shown: str, allowed: list[str]) -> list[Patch]:
     """The patches of one framework in their order.
 
-    Raises PatchsetError (BAD_INPUT) for a malformed patch, a number used twice, or a path outside `allowed`.
+    Raises PatchsetError (BAD_INPUT) naming all malformed patches, numbers used twice, and paths outside `allowed`.
     """
-    patches = [read_patch(path, f"{shown}/{path.name}") for path in sorted(folder.glob("*.patch"))]
+    patches, faults = [], []
+    for path in sorted(folder.glob("*.patch")):
+        try:
+            patches.append(read_patch(path, f"{shown}/{path.name}"))
+        except PatchsetError as error:
+            faults.append(error)
     for before, after in pairwise(patches):
         if before.number == after.number:
-            raise _bad(after.shown, f"has the number of {before.name}", "renumber one of them")
+            faults.append(_bad(after.shown, f"has the number of {before.name}", "renumber one of them"))
     for patch in patches:
         for path in patch.files:
             if not covers(allowed, path):
-                raise _bad(patch.shown, f"changes {path}, outside the lock's paths {allowed}", "keep patches in them")
+                what = f"changes {path}, outside the lock's paths {allowed}"
+                faults.append(_bad(patch.shown, what, "keep patches in them"))
+    refuse_all(faults)
     return patches

@@ -1,14 +1,23 @@
 """From a base commit and a series of patches to the commit that holds them all; no work tree is touched."""
 
 import hashlib
-import os
 import re
+from collections.abc import Callable
 
 from unidiff import Hunk
 
 from .errors import Exit, PatchsetError
 from .gitrepo import STACKS, Checkout, GitError, Heads
 from .patchfile import Patch
+
+
+class Conflict(PatchsetError):
+    """A patch that does not fit."""
+
+    def __init__(self, patch: Patch, what: str, next_step: str) -> None:
+        super().__init__(what, next_step, Exit.CONFLICT)
+        self.patch = patch
+
 
 COMMITTER = {"GIT_COMMITTER_NAME": "patchset", "GIT_COMMITTER_EMAIL": "patchset@localhost"}
 
@@ -32,22 +41,23 @@ def prepare_tip(checkout: Checkout, heads: Heads, patches: list[Patch]) -> str:
     digest = stack_digest(heads.base, patches)
     if digest in heads.tips:
         return heads.tips[digest]
-    index = checkout.path / ".git" / f"patchset-index-{os.getpid()}"
-    # An index of its own leaves the checkout's index and files alone until all frameworks are prepared.
-    own = {"GIT_INDEX_FILE": str(index)}
-    try:
-        checkout.run("read-tree", heads.base, env=own)
-        tip = heads.base
-        for patch in patches:
-            tip = _commit(checkout, own, tip, patch)
-    finally:
-        for left in (index, index.with_name(index.name + ".lock")):
-            left.unlink(missing_ok=True)
+    tip = build_tip(checkout, heads.base, patches)
     checkout.run("update-ref", STACKS + digest, tip)
     return tip
 
 
-def _commit(checkout: Checkout, own: dict[str, str], parent: str, patch: Patch) -> str:
+def build_tip(checkout: Checkout, base: str, patches: list[Patch]) -> str:
+    """As prepare_tip, but always from the patches themselves."""
+    tip = base
+    # Files and index are left alone until all frameworks are prepared.
+    with checkout.own_index(base) as own:
+        for patch in patches:
+            tip = commit_patch(checkout, own, tip, patch)
+    return tip
+
+
+def commit_patch(checkout: Checkout, own: dict[str, str], parent: str, patch: Patch) -> str:
+    """Apply one patch to the index `own`, which holds `parent`; returns the commit. Raises Conflict."""
     try:
         # --cached: the index only. git allows other line numbers, but every context line must be there.
         checkout.run("apply", "--cached", "-", data=patch.data, env=own)
@@ -69,10 +79,10 @@ def _conflict(checkout: Checkout, parent: str, patch: Patch, error: GitError) ->
     detail = error.stderr.splitlines()[0].removeprefix("error: ")
     if failed:
         detail = _explain(checkout.blob(parent, failed[1]), patch, failed[1], int(failed[2]))
-    return PatchsetError(
+    return Conflict(
+        patch,
         f"{checkout.name}: {patch.shown} does not apply: {detail}",
         f"compare with upstream's file (git -C {checkout.path} log -p patchset/base -- FILE) and correct the patch",
-        Exit.CONFLICT,
     )
 
 
@@ -88,16 +98,21 @@ def _first_difference(content: bytes, hunk: Hunk) -> str:
     there = content.decode("utf-8", "surrogateescape").splitlines()
     wanted = [line[1:].rstrip("\n") for line in hunk.source]
 
-    def matches(at: int) -> int:
-        return sum(have == want for have, want in zip(there[at:], wanted, strict=False))
-
-    nominal = max(hunk.source_start - 1, 0)
-    # The place where most lines fit is the one that the hunk means; of equal ones the nearest.
-    at = max(range(len(there) + 1), key=lambda at: (matches(at), -abs(at - nominal)))
+    at, _ = best_place(there, wanted, hunk.source_start)
     for have, want in zip([*there[at:], *[None] * len(wanted)], wanted, strict=False):
         if have != want:
             return f"expected {want!r}, found {'the end of the file' if have is None else repr(have)}"
     return "its lines are there, but not where a hunk at a file's edge must be"
+
+
+def best_place(there: list[str], wanted: list[str], line: int) -> tuple[int, int]:
+    """Where a hunk for `line` belongs, the place with most of its lines or the nearest of several; and how many."""
+
+    def matches(at: int) -> int:
+        return sum(have == want for have, want in zip(there[at : at + len(wanted)], wanted, strict=False))
+
+    at = max(range(len(there) + 1), key=lambda at: (matches(at), -abs(at - max(line - 1, 0))))
+    return at, matches(at)
 
 
 def touched(patches: list[Patch]) -> list[str]:
@@ -107,9 +122,17 @@ def touched(patches: list[Patch]) -> list[str]:
 
 def content_hash(checkout: Checkout, commit: str, paths: list[str]) -> str:
     """The lock's patched_sha256: over `PATH NUL SHA256-OF-CONTENT LF` of all paths; "-" stands for a missing file."""
+    try:
+        return hash_of(paths, lambda path: checkout.blob(commit, path))
+    finally:
+        checkout.close()
+
+
+def hash_of(paths: list[str], read: Callable[[str], bytes | None]) -> str:
+    """The same over contents from elsewhere."""
     digest = hashlib.sha256()
     for path in paths:
-        content = checkout.blob(commit, path)
-        digest.update(f"{path}\0{'-' if content is None else hashlib.sha256(content).hexdigest()}\n".encode())
-    checkout.close()
+        content = read(path)
+        line = f"{path}\0{'-' if content is None else hashlib.sha256(content).hexdigest()}\n"
+        digest.update(line.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

@@ -24,10 +24,11 @@ class Project:
 
     root: Path
     frameworks: Path
+    planned: Lock | None = None  # in place of the repository's own
 
     @cached_property
     def lock(self) -> Lock:
-        return load_lock(self.root / LOCK, LOCK)
+        return self.planned or load_lock(self.root / LOCK, LOCK)
 
     @cached_property
     def series(self) -> dict[str, list[Patch]]:
@@ -44,6 +45,14 @@ class Project:
             name: read_series(self.root / "patches" / name, f"patches/{name}", framework.paths)
             for name, framework in self.lock.frameworks.items()
         }
+
+    def check_names(self, names: list[str]) -> None:
+        """Raises PatchsetError (USAGE) for a name that is no framework of the lock."""
+        for name in names:
+            if name not in self.lock.frameworks:
+                raise PatchsetError(
+                    f"there is no framework {name!r}", f"take one of: {', '.join(self.lock.frameworks)}", Exit.USAGE
+                )
 
     def path(self, name: str) -> Path:
         return self.frameworks / name
@@ -70,6 +79,13 @@ def find_project(root: str | None) -> Project:
     return Project(path, path / (os.environ.get("FRAMEWORKS_DIR") or "frameworks"))
 
 
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Replace a file in one step."""
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_bytes(content.encode() if isinstance(content, str) else content)
+    draft.replace(path)
+
+
 def _lock_file(project: Project) -> Path:
     return project.frameworks / ".patchset.lock"
 
@@ -93,6 +109,8 @@ def exclusive(project: Project) -> Iterator[int]:
                     Exit.BUSY,
                 )
             time.sleep(0.05)
+        if _read_pid(file):
+            _remove_leftovers(project)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -100,6 +118,13 @@ def exclusive(project: Project) -> Iterator[int]:
             yield file.fileno()
         finally:
             file.truncate(0)
+
+
+def _remove_leftovers(project: Project) -> None:
+    """Remove what git processes of a killed command left beside the refs that only patchset writes."""
+    for git_dir in project.frameworks.glob("*/.git"):
+        for left in (*git_dir.glob("refs/patchset/**/*.lock"), *git_dir.glob("patchset-index-*")):
+            left.unlink(missing_ok=True)
 
 
 def holder(project: Project) -> int | None:
@@ -121,7 +146,8 @@ def _try_flock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 def _read_pid(file) -> int:
     file.seek(0)
-    return int(file.read() or 0)
+    text = file.read()
+    return int(text) if text.isdecimal() else 0
 
 
 def _alive(pid: int) -> bool:

@@ -6,12 +6,13 @@ import re
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from .errors import Exit, PatchsetError, Unavailable
-from .gitrepo import BASE, SOURCES, Checkout, GitError
+from .gitrepo import BASE, Checkout, GitError, set_base
 from .gitsource import Network
 from .lock import Sdist, covers
 
@@ -26,15 +27,16 @@ def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], 
     Raises Unavailable if the index does not have it, PatchsetError (SOURCE) if it serves other bytes, OSError where the
     disk is full.
     """
+    cache.mkdir(exist_ok=True)
     path = cache / sdist.file
     if path.is_file():
-        if _sha256(path) == sdist.sha256:
+        if sha256_of(path) == sdist.sha256:
             return path
         path.unlink()
     part = cache / f"{sdist.file}.part"
     try:
         _download(sdist, part, network, show)
-        found = _sha256(part)
+        found = sha256_of(part)
         if found != sdist.sha256:
             raise PatchsetError(
                 f"{sdist.file}: wrong sha256, thrown away: expected {sdist.sha256}, got {found}",
@@ -47,12 +49,30 @@ def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], 
     return path
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(sdist: Sdist, part: Path, network: Network, show: Callable[[str], None]) -> None:
+    with _package(sdist.project, sdist.file) as (client, package):
+        # The lock's hash is the one that counts; it is checked on the finished file.
+        client.download_package(
+            package, part, verify=False, progress=lambda size: _Meter(network, show, size), timeout=TIMEOUT
+        )
+
+
+def find_sdist(old: Sdist, file: str) -> Sdist:
+    """Another release's sdist, with the sha256 that the index gives. Raises Unavailable."""
+    with _package(old.project, file) as (_, package):
+        if not (sha256 := package.digests.get("sha256")):
+            raise Unavailable(f"the index gives no sha256 of {file}")
+        return old.model_copy(update={"file": file, "sha256": sha256})
+
+
+@contextmanager
+def _package(project: str, file: str) -> Iterator[tuple]:
+    """A client of the index, and what it says about one file. Raises Unavailable, also for faults in the block."""
     # Imported here: they take longer than a whole `patchset status`.
     import requests
     from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
@@ -62,14 +82,11 @@ def _download(sdist: Sdist, part: Path, network: Network, show: Callable[[str], 
         with PyPISimple(*index) as client:
             if bundle := os.environ.get("PIP_CERT"):
                 client.s.verify = bundle
-            page = client.get_project_page(sdist.project, timeout=TIMEOUT)
-            package = next((each for each in page.packages if each.filename == sdist.file), None)
+            page = client.get_project_page(project, timeout=TIMEOUT)
+            package = next((each for each in page.packages if each.filename == file), None)
             if package is None:
-                raise Unavailable(f"the index has no {sdist.file}")
-            # The lock's hash is the one that counts; it is checked on the finished file.
-            client.download_package(
-                package, part, verify=False, progress=lambda size: _Meter(network, show, size), timeout=TIMEOUT
-            )
+                raise Unavailable(f"the index has no {file}")
+            yield client, package
     except (requests.RequestException, NoSuchProjectError, UnsupportedContentTypeError) as error:
         raise Unavailable(_reason(error)) from error
 
@@ -121,8 +138,7 @@ def import_sdist(checkout: Checkout, file: Path, sdist: Sdist, network: Network)
         process.wait()
     if process.returncode:
         raise GitError(checkout.path, ("fast-import",), said)
-    checkout.run("update-ref", f"{SOURCES}sdist-{sdist.sha256}", BASE)
-    checkout.run("checkout", "--quiet", "--detach", BASE)
+    set_base(checkout, BASE, f"sdist-{sdist.sha256}")
 
 
 def _write_commit(stream: BinaryIO, archive: tarfile.TarFile, sdist: Sdist, network: Network) -> None:

@@ -1,4 +1,4 @@
-"""apply, unapply and hash: what the commands do to all frameworks together."""
+"""apply and unapply: what the commands do to all frameworks together."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from .errors import Exit, PatchsetError
 from .gitrepo import Checkout, Heads
-from .lock import set_patched_sha256
-from .prepare import content_hash, prepare_tip, touched
+from .patchfile import Patch
+from .prepare import Conflict, content_hash, prepare_tip, touched
 from .project import LOCK, Project, exclusive
+from .selection import choose, left_out
 from .switch import Move, check_movable, mend, switch
 
 WORKERS = 4
@@ -24,25 +25,28 @@ class Result:
     remarks: list[str]
 
 
-def apply(project: Project) -> Result:
-    """Bring every checkout to the commit with all its patches.
+def apply(project: Project, features: list[str] | None = None) -> Result:
+    """Bring every checkout to the commit with all its patches, or with those that `features` need.
 
-    Raises PatchsetError: BAD_INPUT, CONFLICT or REFUSED with every checkout as it was; BUSY; SYSTEM.
+    Raises PatchsetError: USAGE, BAD_INPUT, CONFLICT or REFUSED with every checkout as it was; BUSY; SYSTEM.
     """
-    series = project.series
-    remarks: list[str] = []
+    chosen, remarks = choose(project, features)
 
     def target(checkout: Checkout, heads: Heads) -> str:
         check_source(project, checkout, heads)
-        patches = series[checkout.name]
-        tip = prepare_tip(checkout, heads, patches)
-        expected = project.lock.frameworks[checkout.name].patched_sha256
+        name, patches = checkout.name, chosen[checkout.name]
+        try:
+            tip = prepare_tip(checkout, heads, patches)
+        except Conflict as conflict:
+            raise _name_left_out(project, chosen, name, conflict) from conflict
+        expected = project.lock.frameworks[name].patched_sha256
         found = content_hash(checkout, tip, touched(patches)) if patches else None
-        if found != expected:
-            remarks.append(_judge(project, checkout.name, found, expected))
+        # The lock has the hash of the whole series only.
+        if found != expected and patches == project.series[name]:
+            remarks.append(_judge(project, name, found, expected))
         return tip
 
-    return _move_all(project, target, remarks)
+    return _move_all(project, target, features, remarks)
 
 
 def unapply(project: Project) -> Result:
@@ -50,10 +54,25 @@ def unapply(project: Project) -> Result:
 
     Raises PatchsetError: BAD_INPUT or REFUSED with every checkout as it was; BUSY; SYSTEM.
     """
-    return _move_all(project, lambda _, heads: heads.base, [])
+    return _move_all(project, lambda _, heads: heads.base, None, [])
 
 
-def _move_all(project: Project, target: Callable[[Checkout, Heads], str], remarks: list[str]) -> Result:
+def _name_left_out(project: Project, chosen: dict[str, list[Patch]], name: str, conflict: Conflict) -> Conflict:
+    """Where a selection may be why a patch does not fit, say so."""
+    others = left_out(project, chosen, name, conflict.patch)
+    if not others:
+        return conflict
+    return Conflict(
+        conflict.patch,
+        f"{conflict.what}\n{conflict.patch.shown} needs a patch that the selection leaves out: "
+        + " or ".join(f"{other.shown} ({other.feature})" for other in others),
+        f"select that feature too, or give {conflict.patch.name} the trailer `Depends-on: {others[-1].stem}`",
+    )
+
+
+def _move_all(
+    project: Project, target: Callable[[Checkout, Heads], str], features: list[str] | None, remarks: list[str]
+) -> Result:
     with exclusive(project) as lock_fd:
         mended = mend(project, lock_fd)
         checkouts, absent = project.checkouts()
@@ -76,7 +95,7 @@ def _move_all(project: Project, target: Callable[[Checkout, Heads], str], remark
                 Exit.REFUSED,
             )
         moves = [move for move, _ in plans if move.old != move.new]
-        switch(project, moves, lock_fd)
+        switch(project, moves, features, lock_fd)
     return Result([move.name for move in moves], absent, mended, remarks)
 
 
@@ -88,7 +107,7 @@ def _judge(project: Project, name: str, found: str | None, expected: str | None)
         return f"{name}: the lock has no patched_sha256 for it; these files have {found}"
     raise PatchsetError(
         f"{name}: the patched files have hash {found or 'none (no patches)'}, but {LOCK} says {expected or 'nothing'}",
-        f"`git status patches/` shows edited patches; if the change is meant: patchset hash --only {name} --write",
+        f"`git status patches/` shows edited patches; if the change is meant: patchset export --only {name}",
         Exit.CONFLICT,
     )
 
@@ -103,28 +122,3 @@ def check_source(project: Project, checkout: Checkout, heads: Heads) -> None:
             f"move {checkout.path} away, then run: patchset fetch --only {checkout.name}",
             Exit.REFUSED,
         )
-
-
-def hashes(project: Project, only: list[str], write: bool) -> dict[str, str]:
-    """The patched_sha256 of each framework that has patches and is there; with `write`, put into the lock.
-
-    Raises PatchsetError as `apply` does.
-    """
-    with exclusive(project):
-        checkouts, _ = project.checkouts()
-        found = {}
-        for name, checkout in checkouts.items():
-            patches = project.series[name]
-            if patches and (not only or name in only):
-                heads = checkout.heads()
-                check_source(project, checkout, heads)
-                found[name] = content_hash(checkout, prepare_tip(checkout, heads, patches), touched(patches))
-        if write:
-            path = project.root / LOCK
-            text = path.read_text()
-            for name, value in found.items():
-                text = set_patched_sha256(text, name, value)
-            draft = path.with_suffix(".new")
-            draft.write_text(text)
-            draft.replace(path)
-    return found

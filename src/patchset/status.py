@@ -9,6 +9,7 @@ from .gitrepo import Checkout, is_absent, open_checkout
 from .patchfile import Patch
 from .prepare import prepare_tip
 from .project import Project, holder
+from .selection import choose, recorded
 from .stack import WORKERS, check_source
 from .switch import read_journal
 
@@ -24,7 +25,7 @@ NEXT = {
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """One patch: applied, not applied, drifted (then `files` differ), absent, interrupted."""
+    """One patch: applied, not applied, drifted (then `files` differ), left out, absent, interrupted."""
 
     name: str
     subject: str
@@ -54,11 +55,12 @@ class FrameworkStatus:
 
 def status(project: Project) -> list[FrameworkStatus]:
     """The state of every framework of the lock. Raises PatchsetError (BAD_INPUT) for a bad lock or patch."""
-    switching = {move.name for move in read_journal(project)}
+    switching = {move.name for move in read_journal(project).moves}
+    chosen = choose(project, recorded(project))[0]
     stopped = "switching" if holder(project) else "interrupted"
 
     def one(name: str) -> FrameworkStatus:
-        patches = project.series[name]
+        patches = chosen[name]
         if is_absent(project.path(name)):
             return _whole(project, name, patches, "absent")
         if name in switching:
@@ -69,8 +71,13 @@ def status(project: Project) -> list[FrameworkStatus]:
             return replace(_whole(project, name, patches, "foreign", problem=error.what), next_step=error.next_step)
         return _inspect(project, checkout, patches)
 
+    def with_left_out(found: FrameworkStatus) -> FrameworkStatus:
+        states = {patch.name: patch for patch in found.patches}
+        every = project.series[found.name]
+        return replace(found, patches=[states.get(p.name, PatchStatus(p.name, p.subject, "left out")) for p in every])
+
     with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(one, project.lock.frameworks))
+        return [with_left_out(found) for found in pool.map(one, project.lock.frameworks)]
 
 
 def _whole(project: Project, name: str, patches: list[Patch], state: str, **more) -> FrameworkStatus:

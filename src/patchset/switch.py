@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from .errors import Exit, PatchsetError
 from .gitrepo import BASE, BRANCH, Checkout, Heads, is_absent, open_checkout
 from .project import Project
+from .selection import record, recorded
 
 # Free space to start a switch with. It needs little, but git reports a full disk in many ways, some in mid-file.
 RESERVE = 16 * 2**20
@@ -30,12 +32,31 @@ def journal_path(project: Project) -> Path:
     return project.frameworks / ".patchset-journal.json"
 
 
-def read_journal(project: Project) -> list[Move]:
-    """The moves of a command that was killed while it switched; empty if there was none."""
+@dataclass(frozen=True)
+class Journal:
+    """What a switch set out to do, and the selection of features that held before it."""
+
+    moves: list[Move]
+    features: list[str] | None
+
+
+def read_journal(project: Project) -> Journal:
+    """The journal of a command that was killed while it switched; no moves if there was none.
+
+    Raises PatchsetError (REFUSED) for a damaged one.
+    """
+    path = journal_path(project)
     try:
-        return [Move(**move) for move in json.loads(journal_path(project).read_text())]
+        found = json.loads(path.read_bytes())
+        return Journal([Move(**move) for move in found["moves"]], found["features"])
     except FileNotFoundError:
-        return []
+        return Journal([], None)
+    except (ValueError, KeyError, TypeError) as error:
+        raise PatchsetError(
+            f"{path} is damaged: a command was killed while it changed the checkouts, and what it did is not known",
+            "undo it in each checkout (git checkout --detach -f patchset/base), then remove the file",
+            Exit.REFUSED,
+        ) from error
 
 
 def check_movable(checkout: Checkout, heads: Heads, new: str) -> list[str]:
@@ -65,12 +86,13 @@ def _under_a_file(where: Path, path: str) -> bool:
     return any(folder.is_symlink() or folder.is_file() for folder in folders)
 
 
-def switch(project: Project, moves: list[Move], lock_fd: int) -> None:
-    """Move all checkouts, which `check_movable` has passed. A failure in one puts all back.
+def switch(project: Project, moves: list[Move], features: list[str] | None, lock_fd: int) -> None:
+    """Move all checkouts, which `check_movable` has passed, and record `features`. A failure in one puts all back.
 
     Raises PatchsetError (SYSTEM) where git fails, for instance at a full disk.
     """
     if not moves:
+        record(project, features)
         return
     free = shutil.disk_usage(project.frameworks).free
     if free < RESERVE:
@@ -78,10 +100,14 @@ def switch(project: Project, moves: list[Move], lock_fd: int) -> None:
             f"only {free / 2**20:.1f} MiB are free on the disk of {project.frameworks}", "free some space", Exit.SYSTEM
         )
     with _undisturbed():
-        _write_journal(project, moves)
+        _write_journal(project, Journal(moves, recorded(project)))
         try:
-            for move in moves:
-                _checkout(open_checkout(project.path(move.name)), move.new, lock_fd)
+            with ThreadPoolExecutor(len(moves)) as pool:
+                for _ in pool.map(
+                    lambda move: _checkout(open_checkout(project.path(move.name)), move.new, lock_fd), moves
+                ):
+                    pass  # the first failure is raised here, once all have ended
+            record(project, features)
         except (PatchsetError, OSError):
             mend(project, lock_fd)
             raise
@@ -93,14 +119,15 @@ def mend(project: Project, lock_fd: int) -> list[str]:
 
     Raises PatchsetError (REFUSED) naming the file if somebody has edited one of them since.
     """
-    moves = read_journal(project)
+    journal = read_journal(project)
     with _undisturbed():
-        for move in moves:
+        for move in journal.moves:
             if not is_absent(project.path(move.name)):
                 _put_back(open_checkout(project.path(move.name)), move, lock_fd)
-        if moves:
+        if journal.moves:
+            record(project, journal.features)
             journal_path(project).unlink()
-    return [move.name for move in moves]
+    return [move.name for move in journal.moves]
 
 
 def _checkout(checkout: Checkout, commit: str, lock_fd: int) -> None:
@@ -135,8 +162,9 @@ def _put_back(checkout: Checkout, move: Move, lock_fd: int) -> None:
             f"keep your commits (git -C {checkout.path} branch mine), then: git -C {checkout.path} checkout {move.old}",
             Exit.REFUSED,
         )
-    # Its owner is dead: this process holds the lock that it held.
-    (checkout.path / ".git" / "index.lock").unlink(missing_ok=True)
+    # Their owner is dead: this process holds the lock that it held.
+    for lock in ("index", "HEAD", BRANCH, "packed-refs"):
+        (checkout.path / ".git" / f"{lock}.lock").unlink(missing_ok=True)
     listed = "\0".join(contents).encode("utf-8", "surrogateescape")
     # Only these paths: elsewhere the index and the files may carry a user's edits, which the next check will name.
     checkout.run(
@@ -185,11 +213,11 @@ def _remove(where: Path, path: str) -> None:
             parent.rmdir()
 
 
-def _write_journal(project: Project, moves: list[Move]) -> None:
+def _write_journal(project: Project, journal: Journal) -> None:
     path = journal_path(project)
     draft = path.with_suffix(".new")
     with draft.open("w") as file:
-        json.dump([asdict(move) for move in moves], file)
+        json.dump(asdict(journal), file)
         file.flush()
         os.fsync(file.fileno())  # the rename must not reach the disk before the content
     draft.replace(path)

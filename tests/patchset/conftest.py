@@ -47,7 +47,7 @@ def lab(empty_lab: Lab) -> Lab:
     lab.add_patch("alpha", 2, {"src/a.py": changed.replace("line 30\n", "line thirty\n"), "src/gone.py": None})
     lab.add_patch("beta", 1, {"src/b.py": LONG + "more\n", "src/run.log": "a log\n"})
     lab.ok("fetch")
-    lab.ok("hash", "--write")
+    lab.ok("export")  # for the hashes in the lock
     return lab
 
 

@@ -1,5 +1,6 @@
 """A small world for the tools: upstream repositories, patch series, a lock, a package index; all in one folder."""
 
+import gzip
 import hashlib
 import http.server
 import io
@@ -19,6 +20,8 @@ from patchset.cli import main
 PLATFORM = "\n".join(
     f'{key} = "1"' for key in ("python", "torch", "torch_npu", "transformers", "ray", "cann", "hdk", "image")
 )
+FEATURES = 'sam = "one"\ncpu = "two"\nfix = "three"\n'
+FORMAT = ("--zero-commit", "--no-signature", "--no-stat", "--full-index", "-N")
 LONG = "".join(f"line {i}\n" for i in range(1, 41))
 
 
@@ -76,8 +79,13 @@ class Lab:
             (where / path).parent.mkdir(parents=True, exist_ok=True)
             (where / path).write_text(text)
 
-    def add_patch(self, name: str, number: int, files: dict[str, str | None]) -> Path:
-        """Write the patch that brings the upstream (with the patches so far) to `files`; None deletes one."""
+    def add_patch(
+        self, name: str, number: int, files: dict[str, str | None], feature: str = "fix", more: str = ""
+    ) -> Path:
+        """Write the patch that brings the upstream (with the patches so far) to `files`; None deletes one.
+
+        `more` are further trailer lines.
+        """
         repo = self.upstream(name)
         for path, text in files.items():
             if text is None:
@@ -85,17 +93,20 @@ class Lab:
             else:
                 self.write(repo, {path: text})
         git(repo, "add", "-A")
-        trailers = "Feature: fix\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py"
+        trailers = f"Feature: {feature}\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py{more}"
         when = f"2026-01-0{number}T12:00:00+02:00"
         git(repo, "commit", "-qm", f"Change {number} of {name}\n\nBecause.\n\n{trailers}", "--date", when)
         folder = self.root / "patches" / name
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{number:04}-fix-change.patch"
-        file.write_text(git(repo, "format-patch", "-1", "--stdout") + "\n")
+        file = folder / f"{number:04}-{feature}-change.patch"
+        text = subprocess.run(
+            ["git", "format-patch", "-1", "--stdout", *FORMAT], cwd=repo, check=True, capture_output=True
+        )
+        file.write_bytes(text.stdout)
         return file
 
     def write_lock(self) -> None:
-        text = f"# a comment\n[platform]\n{PLATFORM}\n"
+        text = f"# a comment\n[platform]\n{PLATFORM}\n[features]\n{FEATURES}"
         for name, keys in self.keys.items():
             text += f"\n# about {name}\n[frameworks.{name}]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items())
         self.write(self.root / "patches", {"stack.toml": text})
@@ -179,16 +190,20 @@ class Index(http.server.ThreadingHTTPServer):
     def handle_error(self, *_) -> None:
         """A client that was interrupted is no news."""
 
-    def add_sdist(self, project: str, files: dict[str, str]) -> tuple[str, str]:
+    def add_sdist(self, project: str, files: dict[str, str], version: str = "1.0") -> tuple[str, str]:
         """Serve an sdist of `files`; returns its file name and sha256."""
         packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        # Without the time, so that the same files have the same sha256.
+        with (
+            gzip.GzipFile(fileobj=packed, mode="w", mtime=0) as zipped,
+            tarfile.open(fileobj=zipped, mode="w") as archive,
+        ):
             for path, text in files.items():
-                member = tarfile.TarInfo(f"{project}-1.0/{path}")
+                member = tarfile.TarInfo(f"{project}-{version}/{path}")
                 member.size = len(text)
                 member.mode = 0o755 if path.endswith(".sh") else 0o644
                 archive.addfile(member, io.BytesIO(text.encode()))
-        name = f"{project}-1.0.tar.gz"
+        name = f"{project}-{version}.tar.gz"
         self.files[name] = packed.getvalue()
         return name, hashlib.sha256(packed.getvalue()).hexdigest()
 
@@ -199,7 +214,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         kind, name = self.path.strip("/").split("/")[0], self.path.strip("/").split("/")[-1]
-        links = [f'<a href="/files/{file}">{file}</a>' for file in self.server.files if file.startswith(f"{name}-")]
+        links = [
+            f'<a href="/files/{file}#sha256={hashlib.sha256(data).hexdigest()}">{file}</a>'
+            for file, data in self.server.files.items()
+            if file.startswith(f"{name}-")
+        ]
         content = self.server.files.get(name) if kind == "files" else ("".join(links).encode() or None)
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Type", "application/octet-stream" if kind == "files" else "text/html")

@@ -182,7 +182,7 @@ def test_a_framework_without_any_source_is_absent(empty_lab: Lab) -> None:
     lab.keys["beta"]["sources"] = '["file:///nowhere"]'
     lab.write_lock()
     done = lab.ok("fetch")
-    assert "beta: absent: no git host could be reached" in done.err and "file:///nowhere: " in done.err
+    assert "beta: absent: no source could be reached" in done.err and "file:///nowhere: " in done.err
     assert "alpha: fetched" in done.out and "next: " in done.err
     assert lab.states() == {"alpha": "no patches", "beta": "absent"}
     assert lab.run("fetch", "--only", "beta").code == 6

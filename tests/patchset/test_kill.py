@@ -217,13 +217,15 @@ def test_a_disk_that_is_really_full(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
 def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path) -> None:
     """Ctrl-C in the middle of the switch waits for its end."""
     (shim / "git").write_text(
-        f'#!/bin/bash\n[ "$1" = checkout ] && {{ : > "{shim}/now"; sleep 1; }}\nexec {REAL_GIT} "$@"\n'
+        f'#!/bin/bash\nif [ "$1" = checkout ]; then : > "{shim}/now"\n'
+        f'for _ in {{1..600}}; do [ -e "{shim}/go" ] && break; sleep 0.1; done; fi\nexec {REAL_GIT} "$@"\n'
     )
     process = lab.spawn("apply", PATH=f"{shim}:{os.environ['PATH']}")
     while not (shim / "now").exists():
         time.sleep(0.02)
     assert json.loads(lab.ok("status", "--json").out)["frameworks"]["beta"]["state"] == "switching"
     process.send_signal(2)
+    (shim / "go").touch()
     assert lab.finish(process).code == 130
     assert set(lab.states().values()) == {"applied"}
 

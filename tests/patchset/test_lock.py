@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from patchset.errors import Exit, PatchsetError
-from patchset.lock import load_lock, parse_lock, set_patched_sha256
+from patchset.lock import load_lock, parse_lock, set_key
 
 SHIPPED = Path(__file__).parents[2] / "patches" / "stack.toml"
 
@@ -46,10 +46,12 @@ def test_a_bad_value_is_named(old: str, new: str, named: str) -> None:
 def test_writing_a_hash_changes_one_line() -> None:
     text = SHIPPED.read_text()
     for name in ("verl", "vllm", "mindspeed"):
-        once = set_patched_sha256(text, name, "a" * 64)
-        twice = set_patched_sha256(once, name, "b" * 64)
+        once = set_key(text, name, "patched_sha256", "a" * 64)
+        twice = set_key(once, name, "patched_sha256", "b" * 64)
         assert parse_lock(twice, "x").frameworks[name].patched_sha256 == "b" * 64
         left = [line for line in twice.splitlines() if "b" * 64 not in line]
         assert [line for line in text.splitlines() if line in left] == left
+        removed = set_key(twice, name, "patched_sha256", None)
+        assert parse_lock(removed, "x").frameworks[name].patched_sha256 is None
         others = [each for each in parse_lock(text, "x").frameworks if each != name]
         assert all(parse_lock(twice, "x").frameworks[o] == parse_lock(text, "x").frameworks[o] for o in others)

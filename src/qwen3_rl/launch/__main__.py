@@ -103,6 +103,22 @@ def _show(chunk: bytes) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def prepare_to_ask(env: dict[str, str]) -> subprocess.Popen:
+    """Start what will ask the nodes. A process of its own, begun early: to import Ray takes as long as to start it."""
+    command = [sys.executable, "-m", "qwen3_rl.launch.nodes"]
+    return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def check_nodes(asker: subprocess.Popen, log: Path) -> None:
+    """Raises UserError if a machine of the cluster imports other trees than this one."""
+    _, said = asker.communicate("Ray is up\n")
+    if asker.returncode:
+        what, told, next_step = said.strip().rpartition("\n next: ")
+        if not told:
+            raise UserError(f"the nodes of the cluster could not be asked:\n{said.strip()}", f"read {log}", 1)
+        raise UserError(what.removeprefix("error: "), next_step, 1)
+
+
 def keep_ray_logs(scratch: Scratch, run_folder: Path) -> None:
     logs = scratch.folder / "ray" / "session_latest" / "logs"
     if logs.is_dir():
@@ -132,8 +148,10 @@ def launch(train_script: Path, arguments: list[str]) -> int:
     code = 1
     head = None
     try:
+        asker = prepare_to_ask(env)
         head = ray_head.start(settings, env, scratch.folder, run_folder / "ray.log")
         print(f"Ray: {env['RAY_ADDRESS']}, {settings.npus_per_node} NPU", flush=True)
+        check_nodes(asker, run_folder / "ray.log")
         code = run_script(train_script, arguments, env, run_folder / "train.log", scratch)
     except Ended as ended:
         code = 128 + ended.number
