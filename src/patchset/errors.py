@@ -24,7 +24,7 @@ EXIT_TEXTS = {
     Exit.REFUSED: "a checkout has edits, commits or files that would be lost; nothing was changed",
     Exit.CONFLICT: "a patch does not apply, or the patched files differ from the lock's hash",
     Exit.SOURCE: "a source could not be had, or its content is not what the lock says",
-    Exit.BUSY: "another patchset command is at work in the same frameworks folder",
+    Exit.BUSY: "another patchset command, or a git, is at work in the same frameworks folder",
     Exit.SYSTEM: "the machine: a full disk, missing rights, git itself",
     Exit.INTERRUPTED: "stopped by Ctrl-C (or SIGTERM)",
 }
