@@ -91,6 +91,7 @@ def _export(project: Project, checkout: Checkout) -> tuple[Checkout, str, Export
 def _own_commits(checkout: Checkout, heads: Heads, old: list[Patch]) -> str:
     """The maintainer's HEAD. Raises PatchsetError (REFUSED) if something would be lost on the way to patches."""
     where, faults = checkout.path, [f"{checkout.path}/{path} is edited" for path in checkout.dirty()]
+    faults += checkout.hidden_faults()
     if state := checkout.busy_state():
         faults.append(f"{where}: a git operation is under way ({state}); finish or abort it")
     if heads.head != heads.branch:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -198,10 +199,31 @@ class Checkout:
         """Tracked files that differ from HEAD, in the index or the work tree."""
         # -z: names unquoted. --no-renames: one path an entry. Untracked files are the user's; a submodule's inside is
         # its own matter.
-        entries = self.paths(
-            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty", env=env
-        )
-        return sorted(entry[3:] for entry in entries)
+        listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+        entries = self.paths(*listing, env=env)
+        if env is None and self.hidden():
+            with self.own_index("HEAD") as own:  # without the flags
+                entries += self.paths(*listing, env=own)
+        return sorted({entry[3:] for entry in entries})
+
+    def hidden(self) -> dict[str, str]:
+        """Tracked files at which git does not look, and the option that takes this flag off."""
+        found = {}
+        for entry in self.paths("ls-files", "-v", "-z"):
+            tag, path = entry[0], entry[2:]
+            if tag.islower():
+                found[path] = "--no-assume-unchanged"
+            if tag in "Ss":
+                found[path] = "--no-skip-worktree"
+        return found
+
+    def hidden_faults(self) -> list[str]:
+        """The same as sentences that hold the command to run."""
+        return [
+            f"{self.path}/{path} is hidden from git: git -C {shlex.quote(str(self.path))} update-index {option} "
+            + shlex.quote(path)
+            for path, option in sorted(self.hidden().items())
+        ]
 
     def changed(self, old: str, new: str) -> dict[str, str]:
         """What differs between two commits: path to A, M, D or T."""

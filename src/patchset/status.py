@@ -96,9 +96,9 @@ def _inspect(project: Project, checkout: Checkout, patches: list[Patch]) -> Fram
         check_source(project, checkout, heads)
     except PatchsetError as error:
         return replace(whole("outdated", problem=error.what), next_step=error.next_step)
+    problem = "\n".join(checkout.hidden_faults()) or None
     if heads.head == heads.base:
-        return whole("not applied" if patches else "no patches")
-    problem = None
+        return whole("not applied" if patches else "no patches", problem=problem)
     try:
         tip = prepare_tip(checkout, heads, patches)
     except PatchsetError as error:

@@ -65,7 +65,7 @@ def check_movable(checkout: Checkout, heads: Heads, new: str) -> list[str]:
     where = checkout.path
     if state := checkout.busy_state():
         return [f"{where}: a git operation is under way ({state}); finish or abort it"]
-    faults = [f"{where}/{path} is edited" for path in checkout.dirty()]
+    faults = [f"{where}/{path} is edited" for path in checkout.dirty()] + checkout.hidden_faults()
     if heads.head not in heads.ours:
         faults.append(f"{where} stands at commit {heads.head[:12]}, which is not patchset's")
     if heads.branch and heads.branch not in heads.ours:
