@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from .errors import Exit, PatchsetError
 from .gitrepo import BASE, BRANCH, Checkout, Heads, is_absent, open_checkout
+from .lock import Commit, Name
 from .project import Project
 from .selection import record, recorded
 
@@ -24,9 +27,9 @@ RESERVE = 16 * 2**20
 class Move:
     """One checkout's way from commit `old` to commit `new`."""
 
-    name: str
-    old: str
-    new: str
+    name: Name
+    old: Commit
+    new: Commit
 
 
 def journal_path(project: Project) -> Path:
@@ -41,6 +44,9 @@ class Journal:
     features: list[str] | None
 
 
+_JOURNAL = TypeAdapter(Journal)
+
+
 def read_journal(project: Project) -> Journal:
     """The journal of a command that was killed while it switched; no moves if there was none.
 
@@ -48,14 +54,19 @@ def read_journal(project: Project) -> Journal:
     """
     path = journal_path(project)
     try:
-        found = json.loads(path.read_bytes())
-        return Journal([Move(**move) for move in found["moves"]], found["features"])
+        found = _JOURNAL.validate_json(path.read_bytes(), strict=True)
+        if not found.moves:
+            raise ValueError
+        return found
     except FileNotFoundError:
         return Journal([], None)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
+        folders = " ".join(shlex.quote(str(project.path(name))) for name in project.lock.frameworks)
         raise PatchsetError(
             f"{path} is damaged: a command was killed while it changed the checkouts, and what it did is not known",
-            "undo it in each checkout (git checkout --detach -f patchset/base), then remove the file",
+            "in each checkout keep what is yours (git diff > my.diff), then: "
+            f"for c in {folders}; do [ ! -e $c/.git ] || git -C $c checkout --detach -f patchset/base; done && rm "
+            + shlex.quote(str(path)),
             Exit.REFUSED,
         ) from error
 

@@ -1,5 +1,6 @@
 """A kill at any point leaves the old or the new state, or one that status names and apply and unapply mend."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -60,6 +61,8 @@ def killed(lab: Lab, shim: Path, command: str, at: object, how: str) -> bool:
     path = f"{shim}:{os.environ['PATH']}"
     done = lab.finish(lab.spawn(command, PATH=path, SHIM_COUNT=str(count), SHIM_AT=str(at), SHIM_HOW=how))
     assert done.code in (0, -9), done.err
+    with (lab.frameworks / ".patchset.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the other checkout's git has ended too
     return done.code == -9
 
 
