@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from .errors import Exit, PatchsetError, Unavailable
+from .errors import Exit, PatchsetError, Unavailable, quoted
 from .gitrepo import Checkout, init_checkout, set_base
 from .gitsource import Network
 from .lock import Framework, Sha256
@@ -99,7 +99,7 @@ def _pack(checkout: Checkout, commit: str, key: str, scratch: Path) -> Iterator[
         if not (inner.path / ".git").exists():
             raise PatchsetError(
                 f"{checkout.path}: submodule {path} is not there",
-                f"git -C {checkout.path} submodule update --init --recursive",
+                f"git -C {quoted(checkout.path)} submodule update --init --recursive",
                 Exit.SOURCE,
             )
         yield from _pack(inner, linked, f"{key}/{path}", scratch)

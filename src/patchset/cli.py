@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 import signal
 import sys
 from dataclasses import asdict
@@ -25,6 +26,8 @@ def main(argv: list[str] | None = None) -> int:
         stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean end as Ctrl-C
     try:
+        if shutil.which("git") is None:
+            raise PatchsetError("git was not found", "install git 2.31 or newer", Exit.SYSTEM)
         project = find_project(arguments.root)
         return arguments.run(project, arguments)
     except PatchsetError as error:

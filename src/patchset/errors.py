@@ -1,6 +1,8 @@
 """What can go wrong, as one exception that a person can act on."""
 
+import shlex
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -38,6 +40,11 @@ class PatchsetError(Exception):
         self.what = what
         self.next_step = next_step
         self.code = code
+
+
+def quoted(path: Path) -> str:
+    """A path as a suggested command needs it."""
+    return shlex.quote(str(path))
 
 
 def refuse_all(faults: list[PatchsetError]) -> None:

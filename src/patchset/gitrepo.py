@@ -15,7 +15,7 @@ from pathlib import Path
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 from git import Git, GitCommandNotFound
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted
 
 BASE = "refs/tags/patchset/base"
 BRANCH = "refs/heads/patched"
@@ -77,7 +77,7 @@ class GitError(PatchsetError):
         next_step = (
             f"free some space on the disk of {where}"
             if self.disk_full
-            else f"see what git says there: git -C {where} fsck"
+            else f"see what git says there: git -C {quoted(where)} fsck"
         )
         super().__init__(f"git {args[0]} failed in {where}: {self.stderr}", next_step, Exit.SYSTEM)
 
@@ -179,6 +179,8 @@ class Checkout:
         for line in self.run("show-ref", "--head").splitlines():
             commit, _, ref = line.partition(" ")
             refs[ref] = commit
+        if BASE not in refs:
+            raise GitError(self.path, ("show-ref",), f"{BASE} is damaged")
         tips = {ref.removeprefix(STACKS): commit for ref, commit in refs.items() if ref.startswith(STACKS)}
         sources = [ref.removeprefix(SOURCES) for ref in refs if ref.startswith(SOURCES) and refs[ref] == refs[BASE]]
         return Heads(refs.get("HEAD", ""), refs[BASE], sources[0] if sources else "", refs.get(BRANCH), tips)
@@ -220,7 +222,7 @@ class Checkout:
     def hidden_faults(self) -> list[str]:
         """The same as sentences that hold the command to run."""
         return [
-            f"{self.path}/{path} is hidden from git: git -C {shlex.quote(str(self.path))} update-index {option} "
+            f"{self.path}/{path} is hidden from git: git -C {quoted(self.path)} update-index {option} "
             + shlex.quote(path)
             for path, option in sorted(self.hidden().items())
         ]
@@ -286,6 +288,6 @@ def open_checkout(path: Path) -> Checkout:
             pass
     raise PatchsetError(
         f"{path} is not a checkout that `patchset fetch` made; git there would act on a repository around it",
-        f"move {path} away, then run: patchset fetch --only {path.name}",
+        f"move {quoted(path)} away, then run: patchset fetch --only {path.name}",
         Exit.REFUSED,
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted
 from .gitrepo import Checkout, Heads
 from .patchfile import Patch
 from .prepare import Conflict, content_hash, prepare_tip, touched
@@ -119,6 +119,6 @@ def check_source(project: Project, checkout: Checkout, heads: Heads) -> None:
         raise PatchsetError(
             f"{checkout.path} is made of {heads.source or 'an unknown source'}, but {LOCK} pins {framework.version} "
             f"({framework.commit[:12]})",
-            f"move {checkout.path} away, then run: patchset fetch --only {checkout.name}",
+            f"move {quoted(checkout.path)} away, then run: patchset fetch --only {checkout.name}",
             Exit.REFUSED,
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted
 from .gitrepo import BASE, BRANCH, Checkout, Heads, is_absent, open_checkout
 from .lock import Commit, Name
 from .project import Project
@@ -61,12 +61,12 @@ def read_journal(project: Project) -> Journal:
     except FileNotFoundError:
         return Journal([], None)
     except ValueError as error:
-        folders = " ".join(shlex.quote(str(project.path(name))) for name in project.lock.frameworks)
+        folders = " ".join(quoted(project.path(name)) for name in project.lock.frameworks)
         raise PatchsetError(
             f"{path} is damaged: a command was killed while it changed the checkouts, and what it did is not known",
             "in each checkout keep what is yours (git diff > my.diff), then: "
             f"for c in {folders}; do [ ! -e $c/.git ] || git -C $c checkout --detach -f patchset/base; done && rm "
-            + shlex.quote(str(path)),
+            + quoted(path),
             Exit.REFUSED,
         ) from error
 
@@ -194,7 +194,8 @@ def _put_back(checkout: Checkout, move: Move, lock_fd: int, locks_are_ours: bool
     if heads.head not in (move.old, move.new):
         raise PatchsetError(
             f"{checkout.name}: a command was killed while it changed the checkout, and HEAD was moved since",
-            f"keep your commits (git -C {checkout.path} branch mine), then: git -C {checkout.path} checkout {move.old}",
+            f"keep your commits (git -C {quoted(checkout.path)} branch mine), "
+            f"then: git -C {quoted(checkout.path)} checkout {move.old}",
             Exit.REFUSED,
         )
     if locks_are_ours:  # their owner is dead: this process holds the lock that it held
