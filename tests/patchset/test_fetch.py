@@ -1,5 +1,6 @@
 """fetch: exact sources, never half of one, never a long wait for a dead host."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -161,7 +162,11 @@ def test_wrong_sha256(empty_lab: Lab, index: Index) -> None:
     # A damaged file in the cache is had anew.
     index.add_sdist("beta", FILES)
     (lab.frameworks / ".cache/beta-1.0.tar.gz").write_bytes(b"half of i")
-    lab.ok("fetch")
+    done = lab.ok("fetch")
+    assert (
+        f".cache/beta-1.0.tar.gz has sha256 {hashlib.sha256(b'half of i').hexdigest()}, expected {expected}" in done.out
+    )
+    assert (lab.frameworks / ".cache/beta-1.0.tar.gz.bad").read_bytes() == b"half of i"
 
 
 @pytest.mark.parametrize("path", ["../evil.py", "../../../evil.py", "/evil.py", ".git/hooks/evil", "a\nb"])
