@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from .bundle import Bundle
-from .errors import Exit, PatchsetError, Unavailable
+from .errors import Exit, PatchsetError, Unavailable, system_hint
 from .gitrepo import Checkout, init_checkout, is_absent, open_checkout
 from .gitsource import Network, fetch_git
 from .lock import Framework
@@ -52,7 +52,7 @@ def fetch(project: Project, only: list[str], source: str | Bundle | None, lines:
             except PatchsetError as error:
                 outcome = Outcome(name, "failed", error.what, [error.next_step], error.code)
             except OSError as error:
-                outcome = Outcome(name, "failed", str(error), ["free some space, or mend its rights"], Exit.SYSTEM)
+                outcome = Outcome(name, "failed", str(error), [system_hint(error)], Exit.SYSTEM)
             except BaseException as error:  # Cancelled, or a fault of ours
                 ended.put(error)
                 return

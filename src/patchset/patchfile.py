@@ -70,6 +70,8 @@ def read_patch(path: Path, shown: str) -> Patch:
     """Read and check one patch file. Raises PatchsetError (BAD_INPUT) naming it."""
     if not FILE_NAME.match(path.name):
         raise _bad(shown, "the name should be NNNN-<feature>-<what>.patch, in lower case", "rename it")
+    if not path.is_file():  # reading a pipe would wait for ever
+        raise _bad(shown, "is no file, or a link to none", "move it away")
     return parse_patch(path.read_bytes(), path.name, shown)
 
 

@@ -76,7 +76,14 @@ def find_project(root: str | None) -> Project:
         raise PatchsetError(
             f"{path / LOCK} is not there", "name the repository's folder with --root or PATCHSET_ROOT", Exit.USAGE
         )
-    return Project(path, path / (os.environ.get("FRAMEWORKS_DIR") or "frameworks"))
+    frameworks = path / (os.environ.get("FRAMEWORKS_DIR") or "frameworks")
+    if os.path.lexists(frameworks) and not frameworks.is_dir():
+        raise PatchsetError(
+            f"{frameworks}, where the checkouts should be, is no folder, or a link to none",
+            "move it away, or name a folder in FRAMEWORKS_DIR",
+            Exit.USAGE,
+        )
+    return Project(path, frameworks)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

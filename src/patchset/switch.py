@@ -261,8 +261,8 @@ def _write_journal(project: Project, journal: Journal) -> None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back; this process and the gits that it starts see them at the end."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Hold Ctrl-C, SIGTERM and SIGHUP back; this process and the gits that it starts see them at the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

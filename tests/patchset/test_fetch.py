@@ -243,7 +243,7 @@ def test_leftovers_of_a_killed_fetch_are_removed(empty_lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sdist", "git"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_during_a_fetch(empty_lab: Lab, index: Index, silent_host: str, kind: str, number: int) -> None:
     lab = empty_lab
     use_sdist(lab, index, "beta", [f"http://{silent_host}/beta"] if kind == "git" else None)

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import time
@@ -217,7 +218,8 @@ def test_a_disk_that_is_really_full(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path, number: int) -> None:
     """Ctrl-C in the middle of the switch waits for its end."""
     (shim / "git").write_text(
         f'#!/bin/bash\nif [ "$1" = checkout ]; then : > "{shim}/now"\n'
@@ -227,7 +229,7 @@ def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path) -> None:
     while not (shim / "now").exists():
         time.sleep(0.02)
     assert json.loads(lab.ok("status", "--json").out)["frameworks"]["beta"]["state"] == "switching"
-    process.send_signal(2)
+    process.send_signal(number)
     (shim / "go").touch()
     assert lab.finish(process).code == 130
     assert set(lab.states().values()) == {"applied"}
