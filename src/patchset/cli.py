@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from . import maintain, stack
-from .errors import EXIT_TEXTS, Exit, PatchsetError, system_hint
+from .errors import EXIT_TEXTS, Exit, PatchsetError, some, system_hint
 from .gitrepo import harden_environment
 from .project import Project, find_project
 from .selection import recorded
@@ -178,8 +178,8 @@ def _status(project: Project, arguments: argparse.Namespace) -> int:
 
 
 def _rows(each: FrameworkStatus) -> list[tuple[str, str, str, str]]:
-    whole = (each.name, "", f"{each.state} ({each.version})", " ".join(each.edited))
-    return [whole, *((each.name, patch.name, patch.state, " ".join(patch.files)) for patch in each.patches)]
+    whole = (each.name, "", f"{each.state} ({each.version})", some(each.edited))
+    return [whole, *((each.name, patch.name, patch.state, some(patch.files)) for patch in each.patches)]
 
 
 def _verify(project: Project, _: argparse.Namespace) -> int:

@@ -48,6 +48,15 @@ def quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
+SHOWN = 10  # names in one message
+
+
+def some(names: list[str], joint: str = " ") -> str:
+    """The first of many names, and how many there are."""
+    more = [f"and {len(names) - SHOWN} more ({len(names)} in all)"] if len(names) > SHOWN else []
+    return joint.join([*names[:SHOWN], *more])
+
+
 def system_hint(error: OSError) -> str:
     """What to do about a fault of the machine."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -6,8 +6,9 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import indent
 
-from .errors import Exit, PatchsetError, quoted
+from .errors import Exit, PatchsetError, quoted, some
 from .gitrepo import BRANCH, Checkout, Heads
 from .lock import set_key
 from .patchfile import Patch, parse_patch
@@ -108,7 +109,7 @@ def _own_commits(checkout: Checkout, heads: Heads, old: list[Patch]) -> str:
         faults.append(f"patches/{checkout.name} has changed since it was applied, and {where} has commits of its own")
     if faults:
         raise PatchsetError(
-            "nothing was exported:\n" + "\n".join(f"  {fault}" for fault in faults),
+            "nothing was exported:\n" + indent(some(faults, "\n"), "  "),
             f"commit what belongs to a patch; where patches/ changed too, restore it "
             f"(git checkout -- patches/{checkout.name}) or apply it first",
             Exit.REFUSED,

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from .errors import Exit, PatchsetError, quoted
+from .errors import Exit, PatchsetError, quoted, some
 from .gitrepo import Checkout, is_absent, open_checkout
 from .patchfile import Patch
 from .prepare import prepare_tip
@@ -101,7 +101,7 @@ def _inspect(project: Project, checkout: Checkout, patches: list[Patch]) -> Fram
         check_source(project, checkout, heads)
     except PatchsetError as error:
         return replace(whole("outdated", problem=error.what), next_step=error.next_step)
-    problem = "\n".join(checkout.hidden_faults()) or None
+    problem = some(checkout.hidden_faults(), "\n") or None
     if heads.head == heads.base:
         return whole("not applied" if patches else "no patches", problem=problem)
     try:

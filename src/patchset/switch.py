@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from .errors import Exit, PatchsetError, quoted
+from .errors import Exit, PatchsetError, quoted, some
 from .gitrepo import BASE, BRANCH, Checkout, Heads, is_absent, open_checkout
 from .lock import Commit, Name
 from .project import Project
@@ -187,7 +187,7 @@ def _put_back(checkout: Checkout, move: Move, lock_fd: int, locks_are_ours: bool
     if edited:
         raise PatchsetError(
             f"{checkout.name}: a command was killed while it changed the checkout, and since then somebody has edited "
-            + ", ".join(str(checkout.path / path) for path in edited),
+            + some([str(checkout.path / path) for path in edited], ", "),
             "move your copy of these files away, then run the command again",
             Exit.REFUSED,
         )

@@ -1,6 +1,7 @@
 """The command as a process: closed pipes, early signals, odd places."""
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from patchset_lab import Lab
 
+from patchset import project
 from patchset.errors import system_hint
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -86,3 +88,15 @@ def test_a_hangup_that_is_ignored_stays_ignored(lab: Lab) -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("garbage", [b"\xff\xfe\x00", b"9" * 5000, "\u0665".encode(), b"4194304999", b"-1"])
+def test_garbage_in_the_lock_file(lab: Lab, garbage: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project, "ORPHAN_WAIT", 0.2)
+    with (lab.frameworks / ".patchset.lock").open("wb") as file:
+        file.write(garbage)
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        lab.refused(7, "apply", names=("another patchset command (process unknown)",))
+        lab.ok("status")
+    lab.ok("apply")
