@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from .bundle import Bundle
-from .errors import Exit, PatchsetError, Unavailable, system_hint
+from .errors import Cancelled, Exit, PatchsetError, Unavailable, system_hint
 from .gitrepo import Checkout, init_checkout, is_absent, open_checkout
 from .gitsource import Network, fetch_git
 from .lock import Framework
@@ -50,6 +50,9 @@ def fetch(project: Project, only: list[str], source: str | Bundle | None, lines:
             try:
                 outcome = _fetch_one(project, name, source, network, lines)
             except PatchsetError as error:
+                if network.stopped_soon():
+                    ended.put(Cancelled())
+                    return
                 outcome = Outcome(name, "failed", error.what, [error.next_step], error.code)
             except OSError as error:
                 outcome = Outcome(name, "failed", str(error), [system_hint(error)], Exit.SYSTEM)

@@ -269,6 +269,28 @@ def test_ctrl_c_during_a_fetch(empty_lab: Lab, index: Index, silent_host: str, k
     lab.ok("fetch", "--source", "sdist", "--only", "beta")
 
 
+@pytest.mark.parametrize("stage", ["fast-import", "checkout"])
+def test_ctrl_c_in_a_terminal_reaches_git_too(empty_lab: Lab, index: Index, stage: str) -> None:
+    """No line about a git that failed: the user has ended it."""
+    lab = empty_lab
+    use_sdist(lab, index, "beta")
+    (lab.top / "bin").mkdir()
+    shim = lab.top / "bin/git"
+    shim.write_text(
+        f'#!/bin/bash\nif [ "$1" = {stage} ]; then : > "{lab.top}/now"; exec sleep 20; fi\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    shim.chmod(0o755)
+    process = lab.spawn("fetch", "--only", "beta", group=0, PATH=f"{shim.parent}:{os.environ['PATH']}")
+    while not (lab.top / "now").exists():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    done = lab.finish(process)
+    assert done.code == 130 and "failed" not in done.out + done.err.replace("nowhere", "")
+    assert_nothing_left(lab, "beta")
+
+
 def tiny_disk(path: Path, kilobytes: int) -> bool:
     path.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(path)]
