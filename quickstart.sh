@@ -3,22 +3,34 @@
 # Makes .venv, frameworks/, models/ and data/ (kept for the next call) and outputs/RUN. Needs Python 3.11 and git.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
-cd "$root"
 
 usage="bash quickstart.sh [--model PATH] [--steps N] [OVERRIDE...]"
+fail() {
+    printf 'error: %s\n next: %s\n' "$1" "${2:-$usage}" >&2
+    exit 2
+}
+
 model=$root/models/tiny-qwen3
 while (($#)); do
     case $1 in
-        --model | --steps)
-            (($# >= 2)) || { printf 'error: %s needs a value\n next: %s\n' "$1" "$usage" >&2 && exit 2; }
-            if [[ $1 == --model ]]; then model=$(realpath -- "$2"); else export STEPS=$2; fi
+        --model)
+            [[ -f ${2:-}/config.json ]] || fail "--model ${2:-}: no Hugging Face model folder (no config.json there)"
+            model=$2
+            shift 2
+            ;;
+        --steps)
+            [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || fail "--steps ${2:-}: not a positive number"
+            export STEPS=$2
             shift 2
             ;;
         -h | --help) echo "$usage" && exit 0 ;;
-        -*) printf 'error: unknown option %s\n next: %s\n' "$1" "$usage" >&2 && exit 2 ;;
-        *) break ;;
+        -*) fail "unknown option $1" ;;
+        *=* | ~*) break ;;
+        *) fail "$1 is no Hydra override (key=value)" ;;
     esac
 done
+model=$(realpath -m -- "$model")
+cd "$root"
 
 echo "== 1/5 sources"
 bash download_frameworks_source_code.sh --only verl --only vllm # all that a CPU needs
@@ -29,9 +41,6 @@ bash build_project.sh --target cpu
 echo "== 4/5 model and data"
 if [[ $model == "$root/models/tiny-qwen3" ]]; then
     .venv/bin/qwen3-rl tiny-model --to "$model"
-elif [[ ! -f $model/config.json ]]; then
-    printf 'error: %s is not a Hugging Face model folder (no config.json)\n next: %s\n' "$model" "$usage" >&2
-    exit 2
 fi
 .venv/bin/qwen3-rl data arithmetic --to data/arithmetic
 echo "== 5/5 training"

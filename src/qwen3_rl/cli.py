@@ -20,6 +20,7 @@ COMMANDS = {
         "qwen3_rl.launch.attest",
         "are the verl and vllm that this Python imports the patched ones?",
     ),
+    "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
     "doctor": ("qwen3_rl.doctor", "the platform, and one line that names the exact patched trees"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
 }

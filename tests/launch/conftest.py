@@ -1,5 +1,6 @@
 """Real launchers with a real Ray, around small train scripts. They need build_project.sh --target cpu."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -99,5 +100,6 @@ def launch(tmp_path_factory):
         if one.process.poll() is None:
             os.killpg(one.process.pid, signal.SIGKILL)
         for process in one.processes():
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         subprocess.run(["rm", "-rf", one.tmp], check=True)

@@ -55,13 +55,11 @@ def make_run_folder(settings: Settings, train_script: Path) -> Path:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise UserError(
-            f"{folder} exists, and a run never writes over another's", "set RUN_NAME to a new name"
-        ) from None
+        raise UserError(f"{folder} exists, and no run writes over another's", "set RUN_NAME to a new name") from None
     return folder
 
 
-def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Path) -> int:
+def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Path, scratch: Scratch) -> int:
     """Run the train script, its output to the terminal and to ``log``; returns its exit code as a shell gives it."""
     source, write = os.pipe()
     process = processes.start(["bash", str(script), *arguments], env, write)
@@ -71,6 +69,7 @@ def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Pat
             for chunk in _output(source, process):
                 sink.write(chunk)
                 _show(chunk)
+                scratch.sample()
         code = process.wait()
     except Ended:
         processes.end_group(process, signal.SIGINT, patience=10)
@@ -81,7 +80,8 @@ def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Pat
 
 
 def _output(source: int, process: subprocess.Popen) -> Iterator[bytes]:
-    """What the script prints, until it has ended; a process that it left behind may still hold the pipe then."""
+    """What the script prints, empty twice a second when it is silent, until it has ended (a process that it left behind
+    may hold the pipe beyond that)."""
     while True:
         ready, _, _ = select.select([source], [], [], 0.5)
         if ready:
@@ -91,6 +91,8 @@ def _output(source: int, process: subprocess.Popen) -> Iterator[bytes]:
             yield chunk
         elif process.poll() is not None:
             return
+        else:
+            yield b""
 
 
 def _show(chunk: bytes) -> None:
@@ -108,7 +110,7 @@ def prepare_to_ask(env: dict[str, str]) -> subprocess.Popen:
     return subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def check_nodes(asker: subprocess.Popen) -> None:
+def check_nodes(asker: subprocess.Popen, log: Path) -> None:
     """Raises UserError if a machine of the cluster imports other trees than this one."""
     try:
         _, said = asker.communicate("Ray is up\n", timeout=ASK_SECONDS)
@@ -117,7 +119,9 @@ def check_nodes(asker: subprocess.Popen) -> None:
             f"the nodes of the cluster did not say within {ASK_SECONDS} s what they import", "read ray-logs", 1
         ) from None
     if asker.returncode:
-        what, _, next_step = said.strip().rpartition("\n next: ")
+        what, told, next_step = said.strip().rpartition("\n next: ")
+        if not told:
+            raise UserError(f"the nodes of the cluster could not be asked:\n{said.strip()}", f"read {log}", 1)
         raise UserError(what.removeprefix("error: "), next_step, 1)
 
 
@@ -153,10 +157,9 @@ def launch(train_script: Path, arguments: list[str]) -> int:
     try:
         asker = prepare_to_ask(env)
         head = ray_head.start(settings, env, scratch.folder, run_folder / "ray.log")
-        scratch.start_watching()
         print(f"Ray: {env['RAY_ADDRESS']}, {settings.npus_per_node} NPU", flush=True)
-        check_nodes(asker)
-        code = run_script(train_script, arguments, env, run_folder / "train.log")
+        check_nodes(asker, run_folder / "ray.log")
+        code = run_script(train_script, arguments, env, run_folder / "train.log", scratch)
     except Ended as ended:
         code = 128 + ended.number
         raise

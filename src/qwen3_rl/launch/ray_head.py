@@ -31,9 +31,11 @@ def check_room(settings: Settings) -> None:
     A second raylet would offer the same NPUs a second time, and Ray itself takes 38 s to report a taken port.
     """
     running = []
-    for process in psutil.process_iter(["name", "uids", "create_time"]):
+    for process in psutil.process_iter(["name", "uids", "create_time", "status"]):
         info = process.info
-        if info["name"] in SERVERS and info["uids"] and info["uids"].real == os.getuid():
+        if info["name"] not in SERVERS or info["status"] == psutil.STATUS_ZOMBIE:
+            continue
+        if info["uids"] and info["uids"].real == os.getuid():
             since = datetime.fromtimestamp(info["create_time"])
             running.append(f"{info['name']} (process {process.pid}, since {since:%H:%M:%S})")
     if running:

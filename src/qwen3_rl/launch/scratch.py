@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-import threading
+import time
 from pathlib import Path
 
 import psutil
@@ -24,16 +24,16 @@ SAMPLE_SECONDS = 3.0
 
 
 class Scratch:
-    """The temporary folder of a run, and a watch on the run's processes.
+    """The temporary folder of a run, and what samples of the run's processes have shown.
 
     ``peak_bytes`` is the largest sum of the processes' proportional set sizes (PSS) seen so far.
     """
 
-    def __init__(self, base: Path):
-        self.folder = base
+    def __init__(self, folder: Path):
+        self.folder = folder
         self.peak_bytes = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._segments: set[str] = set()
+        self._next_sample = 0.0
 
     @classmethod
     def make(cls) -> "Scratch":
@@ -49,41 +49,39 @@ class Scratch:
             )
         return cls(folder)
 
-    def start_watching(self) -> None:
-        self._thread.start()
+    def sample(self) -> None:
+        """Look at the run's processes, at most every SAMPLE_SECONDS.
+
+        Called from the launcher's loop, not from a thread: Linux tells a child of its parent's death once for each
+        thread that the parent had, and Ray's head hangs when it is told twice.
+        """
+        if time.monotonic() < self._next_sample:
+            return
+        segments, total = _look_at_processes()
+        self.peak_bytes = max(self.peak_bytes, total)
+        with (self.folder / SEGMENTS).open("a") as file:
+            file.writelines(f"{name}\n" for name in sorted(segments - self._segments))
+        self._segments |= segments
+        self._next_sample = time.monotonic() + SAMPLE_SECONDS
 
     def remove(self) -> None:
         """Call when the run's processes have ended."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
         _remove(self.folder)
 
-    def _watch(self) -> None:
-        known: set[str] = set()
-        while True:
-            new = self._sample() - known
-            if new:
-                known |= new
-                with (self.folder / SEGMENTS).open("a") as file:
-                    file.writelines(f"{name}\n" for name in sorted(new))
-            if self._stop.wait(SAMPLE_SECONDS):
-                return
 
-    def _sample(self) -> set[str]:
-        segments: set[str] = set()
-        total = 0
-        for process in descendants():
-            try:
-                total += process.memory_full_info().pss
-                fds = Path(f"/proc/{process.pid}/fd")
-                targets = [fd.readlink() for fd in fds.iterdir()]
-            except (psutil.Error, OSError):
-                continue  # it has just ended
-            names = (target.name for target in targets if target.parent == SHM)
-            segments.update(name for name in names if SEGMENT_NAME.fullmatch(name))
-        self.peak_bytes = max(self.peak_bytes, total)
-        return segments
+def _look_at_processes() -> tuple[set[str], int]:
+    """The shared-memory segments that our descendants hold open, and their memory in bytes (PSS)."""
+    segments: set[str] = set()
+    total = 0
+    for process in descendants():
+        try:
+            total += process.memory_full_info().pss
+            targets = [fd.readlink() for fd in Path(f"/proc/{process.pid}/fd").iterdir()]
+        except (psutil.Error, OSError):
+            continue  # it has just ended
+        names = (target.name for target in targets if target.parent == SHM)
+        segments.update(name for name in names if SEGMENT_NAME.fullmatch(name))
+    return segments, total
 
 
 def _remove(folder: Path) -> None:
