@@ -33,6 +33,7 @@ class Ended(Exception):
         self.number = number
 
 
+ASK_SECONDS = 120  # for all nodes together
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -111,7 +112,12 @@ def prepare_to_ask(env: dict[str, str]) -> subprocess.Popen:
 
 def check_nodes(asker: subprocess.Popen, log: Path) -> None:
     """Raises UserError if a machine of the cluster imports other trees than this one."""
-    _, said = asker.communicate("Ray is up\n")
+    try:
+        _, said = asker.communicate("Ray is up\n", timeout=ASK_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise UserError(
+            f"the nodes of the cluster did not say within {ASK_SECONDS} s what they import", "read ray-logs", 1
+        ) from None
     if asker.returncode:
         what, told, next_step = said.strip().rpartition("\n next: ")
         if not told:
@@ -139,6 +145,7 @@ def launch(train_script: Path, arguments: list[str]) -> int:
     scratch = Scratch.make()
     env = {
         **os.environ,
+        **ray_head.ENV,
         "TMPDIR": str(scratch.folder),
         "RAY_ADDRESS": f"{ray_head.LOOPBACK}:{settings.ray_port}",
         "RUN_FOLDER": str(run_folder),
