@@ -50,7 +50,7 @@ def check_room(settings: Settings) -> None:
         except OSError as error:
             raise UserError(
                 f"port {settings.ray_port} cannot be used for Ray: {error.strerror}{_holder(settings.ray_port)}",
-                f"choose another: RAY_PORT={settings.ray_port + 1} bash ray_start_npu.sh ...",
+                "set RAY_PORT to another one",
             ) from None
 
 
@@ -89,6 +89,10 @@ def start(settings: Settings, env: dict[str, str], folder: Path, log: Path) -> s
 
 
 def stop(head: subprocess.Popen) -> None:
-    """`ray start --block` takes its daemons down on SIGTERM (measured: within a second)."""
-    if head.poll() is None:
-        processes.end_group(head, signal.SIGTERM, patience=15)
+    """`ray start --block` takes its daemons down on SIGTERM (measured: within a second); what stays is killed."""
+    processes.signal_group(head, signal.SIGTERM)
+    try:
+        head.wait(15)
+    except subprocess.TimeoutExpired:
+        processes.signal_group(head, signal.SIGKILL)
+        head.wait()
