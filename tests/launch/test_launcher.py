@@ -254,3 +254,12 @@ def test_a_temporary_folder_too_long_for_sockets(launch, tmp_path):
     run = launch("exit 0", TMPDIR=str(long))
     assert run.finish() == 2
     assert "TMPDIR=/tmp" in run.output
+
+
+def test_an_outputs_folder_that_cannot_be_made(launch, tmp_path):
+    (tmp_path / "file").write_text("")
+    run = launch("exit 0", OUTPUTS_DIR=str(tmp_path / "file"))
+    assert run.finish() == 2
+    assert f"error: {tmp_path / 'file'}" in run.output
+    assert "Traceback" not in run.output
+    run.assert_nothing_left()

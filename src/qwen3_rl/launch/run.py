@@ -17,9 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from patchset.errors import PatchsetError
 from patchset.project import find_project
-from qwen3_rl.errors import UserError
+from qwen3_rl.errors import UserError, as_user_errors
 from qwen3_rl.launch import processes, ray_head
 from qwen3_rl.launch.attest import attest
 from qwen3_rl.launch.environment import check_script, source_environment
@@ -200,13 +199,11 @@ def main() -> int:
     for number in SIGNALS:
         signal.signal(number, _raise_ended)
     try:
-        return launch(args.train_script, args.env_script, args.arguments)
+        with as_user_errors():
+            return launch(args.train_script, args.env_script, args.arguments)
     except UserError as error:
         say(error.render(), 2)
         return error.exit_code
-    except PatchsetError as error:
-        say(UserError(error.what, error.next_step).render(), 2)
-        return 2
     except Ended as ended:
         say(f"ended by {signal.Signals(ended.number).name}", 2)
         return 128 + ended.number
