@@ -14,7 +14,7 @@ PATIENCE = 60.0  # seconds for a node to start a worker and answer
 
 
 def imported() -> dict[str, str]:
-    """What this process would import: the attestation, the installed frameworks only. Raises UserError, PatchsetError, OSError.
+    """What this process would import: the attestation of the installed frameworks. Raises as `attest` does.
 
     That each of them comes from its checkout is checked first.
     """
