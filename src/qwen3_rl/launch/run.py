@@ -174,6 +174,7 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         failed = stack.enter_context(ExitStack())
         failed.callback(keep_ray_logs, scratch, run_folder)
         stack.callback(processes.end_descendants, patience=5)
+        stack.callback(ignore_signals)
         asker = prepare_to_ask(env)
         head = ray_head.start(settings, env, scratch.folder, run_folder / "ray.log")
         stack.callback(ray_head.stop, head)
