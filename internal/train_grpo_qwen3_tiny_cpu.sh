@@ -2,6 +2,8 @@
 # GRPO on small sums with a tiny Qwen3, on a CPU: the quickstart. Arguments are Hydra overrides, the last one wins.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+# shellcheck source=internal/hydra.sh
+source "$root/internal/hydra.sh"
 
 # Settings to change, here or from the environment.
 MODEL_PATH=${MODEL_PATH:-$root/models/tiny-qwen3} # a Hugging Face folder
@@ -15,8 +17,8 @@ run_folder=${RUN_FOLDER:-$root/outputs/tiny-cpu} # from ray_start_npu.sh
 
 args=(
     algorithm.adv_estimator=grpo
-    data.train_files="$DATA_DIR/train.parquet"
-    data.val_files="$DATA_DIR/test.parquet"
+    "data.train_files=$(hydra_quote "$DATA_DIR/train.parquet")"
+    "data.val_files=$(hydra_quote "$DATA_DIR/test.parquet")"
     data.train_batch_size="$TRAIN_BATCH"
     data.max_prompt_length=64
     data.max_response_length=8
@@ -24,7 +26,7 @@ args=(
     data.filter_overlong_prompts_workers=1
     data.seed=1
 
-    actor_rollout_ref.model.path="$MODEL_PATH"
+    "actor_rollout_ref.model.path=$(hydra_quote "$MODEL_PATH")"
     actor_rollout_ref.model.use_remove_padding=False
     +actor_rollout_ref.model.override_config.attn_implementation=sdpa
 
@@ -60,8 +62,8 @@ args=(
     'trainer.logger=[console,file]'
     trainer.project_name=qwen3-rl
     trainer.experiment_name=tiny-cpu
-    trainer.default_local_dir="$run_folder/checkpoints"
-    hydra.run.dir="$run_folder/hydra"
+    "trainer.default_local_dir=$(hydra_quote "$run_folder/checkpoints")"
+    "hydra.run.dir=$(hydra_quote "$run_folder/hydra")"
     trainer.total_epochs=1000
     trainer.total_training_steps="$STEPS"
     trainer.save_freq=-1

@@ -10,7 +10,7 @@ import argparse
 import importlib
 import sys
 
-from qwen3_rl.errors import UserError
+from qwen3_rl.errors import UserError, as_user_errors
 
 COMMANDS = {
     "build": ("qwen3_rl.build", "install the patched checkouts and what they import"),
@@ -42,7 +42,8 @@ def main(argv: list[str] | None = None) -> int:
             sub.set_defaults(run=command.run)
     args = parser.parse_args(argv)
     try:
-        return args.run(args)
+        with as_user_errors():
+            return args.run(args)
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code

@@ -5,10 +5,8 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-from patchset.errors import PatchsetError
 from patchset.project import find_project
 from patchset.verify import attestation, one_line
-from qwen3_rl.errors import UserError
 
 PACKAGES = ("torch", "torch_npu", "transformers", "ray")
 
@@ -18,11 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        project = find_project(None)
-        said = attestation(project)
-    except PatchsetError as error:
-        raise UserError(error.what, error.next_step) from error
+    project = find_project(None)
+    said = attestation(project)
     print(f"{platform.platform()}, {os.cpu_count()} CPUs")
     print(f"python {platform.python_version()} (built for {project.lock.platform.python})")
     for package in PACKAGES:

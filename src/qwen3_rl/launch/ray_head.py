@@ -17,6 +17,9 @@ from qwen3_rl.launch import processes
 from qwen3_rl.launch.settings import Settings
 
 LOOPBACK = "127.0.0.1"
+# With this variable Ray keeps to the loopback interface (ray/_private/services.py, get_node_ip_address); otherwise it
+# replaces 127.0.0.1 by an address of the machine and listens on all of them, and a client looks for it there.
+ENV = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 START_SECONDS = 60.0
 STARTED = "Ray runtime started"
 SERVERS = ("gcs_server", "raylet")
@@ -47,7 +50,7 @@ def check_room(settings: Settings) -> None:
         except OSError as error:
             raise UserError(
                 f"port {settings.ray_port} cannot be used for Ray: {error.strerror}{_holder(settings.ray_port)}",
-                f"choose another: RAY_PORT={settings.ray_port + 1} bash ray_start_npu.sh ...",
+                "set RAY_PORT to another one",
             ) from None
 
 
@@ -59,12 +62,7 @@ def _holder(port: int) -> str:
 
 
 def start(settings: Settings, env: dict[str, str], folder: Path, log: Path) -> subprocess.Popen:
-    """Start the head and wait until it serves. Raises UserError with the end of ``log`` if it does not.
-
-    With the variable below Ray keeps to the loopback interface (ray/_private/services.py, get_node_ip_address);
-    otherwise it replaces 127.0.0.1 by an address of the machine and listens on all of them.
-    """
-    env["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    """Start the head, with ENV in ``env``, and wait until it serves. Raises UserError with the end of ``log`` else."""
     argv = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         f"--node-ip-address={LOOPBACK}",
@@ -91,6 +89,10 @@ def start(settings: Settings, env: dict[str, str], folder: Path, log: Path) -> s
 
 
 def stop(head: subprocess.Popen) -> None:
-    """`ray start --block` takes its daemons down on SIGTERM (measured: within a second)."""
-    if head.poll() is None:
-        processes.end_group(head, signal.SIGTERM, patience=15)
+    """`ray start --block` takes its daemons down on SIGTERM (measured: within a second); what stays is killed."""
+    processes.signal_group(head, signal.SIGTERM)
+    try:
+        head.wait(15)
+    except subprocess.TimeoutExpired:
+        processes.signal_group(head, signal.SIGKILL)
+        head.wait()

@@ -1,20 +1,25 @@
 """What one run leaves outside its output folder, kept together so that it can be removed: a temporary folder with Ray's
 session and all sockets, and the shared-memory segments that its processes have opened."""
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from qwen3_rl.errors import UserError
-from qwen3_rl.launch.processes import descendants
+from qwen3_rl.launch.processes import descendants, reap_orphans
 
 PREFIX = "qwen3-rl-"
 SEGMENTS = "shared-memory"
+LOCK = "launcher.lock"
 SHM = Path("/dev/shm")
 # Named by Python's multiprocessing, and by veRL's weight transfer.
 SEGMENT_NAME = re.compile(r"(psm_|verl_weights_)\w+")
@@ -29,8 +34,9 @@ class Scratch:
     ``peak_bytes`` is the largest sum of the processes' proportional set sizes (PSS) seen so far.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, lock: int):
         self.folder = folder
+        self._lock = lock  # held as long as this process lives
         self.peak_bytes = 0
         self._segments: set[str] = set()
         self._next_sample = 0.0
@@ -40,14 +46,14 @@ class Scratch:
         """Raises UserError where the temporary folder's path is too long for Ray's sockets."""
         parent = Path(tempfile.gettempdir())
         remove_stale(parent)
-        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         if len(bytes(folder)) > LONGEST_BASE:
             folder.rmdir()
             raise UserError(
                 f"the temporary folder {parent} has too long a path: Ray's Unix sockets in it would exceed 107 bytes",
                 "set TMPDIR to a shorter one, for example TMPDIR=/tmp",
             )
-        return cls(folder)
+        return cls(folder, _try_lock(folder / LOCK, os.O_CREAT))
 
     def sample(self) -> None:
         """Look at the run's processes, at most every SAMPLE_SECONDS.
@@ -57,6 +63,7 @@ class Scratch:
         """
         if time.monotonic() < self._next_sample:
             return
+        reap_orphans()
         segments, total = _look_at_processes()
         self.peak_bytes = max(self.peak_bytes, total)
         with (self.folder / SEGMENTS).open("a") as file:
@@ -67,6 +74,7 @@ class Scratch:
     def remove(self) -> None:
         """Call when the run's processes have ended."""
         _remove(self.folder)
+        os.close(self._lock)
 
 
 def _look_at_processes() -> tuple[set[str], int]:
@@ -94,8 +102,41 @@ def _remove(folder: Path) -> None:
 
 
 def remove_stale(parent: Path) -> None:
-    """Remove what launchers of this user left that were killed before they could."""
-    for folder in parent.glob(f"{PREFIX}[0-9]*-*"):
-        pid = int(re.match(rf"{PREFIX}(\d+)-", folder.name)[1])
-        if not psutil.pid_exists(pid) and folder.is_dir() and folder.stat().st_uid == os.getuid():
-            _remove(folder)
+    """Remove what launchers of this user left that were killed before they could: their lock is there, but free."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and (lock := _try_lock(folder / LOCK)) is not None:
+                _remove(folder)
+                os.close(lock)
+
+
+def _try_lock(path: Path, flags: int = 0) -> int | None:
+    """The descriptor of ``path``, locked; None while another process holds the lock. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def only_launcher() -> Iterator[None]:
+    """Keep a second launcher of this user off the machine. Raises UserError naming the first.
+
+    Two would each offer all NPUs to their job. Looking for a running Ray does not tell, since it comes up later.
+    """
+    path = Path("/tmp") / f"{PREFIX}{os.getuid()}.lock"  # not in TMPDIR, which may differ
+    lock = _try_lock(path, os.O_CREAT)
+    if lock is None:
+        raise UserError(
+            f"another ray_start_npu.sh of yours is at work on this machine (process {path.read_text() or 'unknown'})",
+            "wait for it, or end it: it stops its own Ray",
+        )
+    os.ftruncate(lock, 0)
+    os.write(lock, b"%d" % os.getpid())
+    try:
+        yield
+    finally:
+        os.close(lock)

@@ -1,7 +1,5 @@
 """The launcher's settings: environment variables, as an env script exports them."""
 
-import os
-
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from qwen3_rl.errors import UserError
@@ -20,13 +18,14 @@ class Settings(BaseModel):
     outputs_dir: str = Field("outputs", min_length=1)
 
 
-def read_settings() -> Settings:
-    """Raises UserError naming the variable and its value."""
-    given = {name: os.environ[name.upper()] for name in Settings.model_fields if os.environ.get(name.upper())}
+def read_settings(env: dict[str, str]) -> Settings:
+    """The settings in ``env``. Raises UserError naming the variable and its value."""
+    given = {name: env[name.upper()] for name in Settings.model_fields if env.get(name.upper())}
     try:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
         raise UserError(
-            f"{str(first['loc'][0]).upper()}={first['input']!r}: {first['msg']}", "correct it in the env script"
+            f"{str(first['loc'][0]).upper()}={first['input']!r}: {first['msg']}",
+            "set it right in the env script, or in the environment if it comes from there",
         ) from None
