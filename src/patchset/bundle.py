@@ -4,17 +4,17 @@ import hashlib
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from .errors import Exit, PatchsetError, Unavailable
+from .errors import Exit, PatchsetError, Unavailable, quoted
 from .gitrepo import Checkout, init_checkout, set_base
 from .gitsource import Network
 from .lock import Framework, Sha256
 from .project import LOCK, Project, exclusive
-from .sdist import download, import_sdist, sha256_of
+from .sdist import download, import_sdist, set_aside, sha256_of
 from .stack import check_source
 
 MANIFEST = "manifest.json"
@@ -57,7 +57,7 @@ def create(project: Project, target: Path) -> tuple[list[str], list[str]]:
                 parts = dict(_pack(checkout, heads.base, f"{name}/git", Path(scratch)))
             else:
                 sdist = project.lock.frameworks[name].sdist
-                file = download(sdist, project.frameworks / ".cache", Network(), lambda _: None)
+                file = download(sdist, project.frameworks / ".cache", Network(), lambda _: None, print)
                 parts = {f"{name}/sdist": file}
             files |= parts
             sources[name] = Source(source=heads.source, files={key: sha256_of(file) for key, file in parts.items()})
@@ -99,7 +99,7 @@ def _pack(checkout: Checkout, commit: str, key: str, scratch: Path) -> Iterator[
         if not (inner.path / ".git").exists():
             raise PatchsetError(
                 f"{checkout.path}: submodule {path} is not there",
-                f"git -C {checkout.path} submodule update --init --recursive",
+                f"git -C {quoted(checkout.path)} submodule update --init --recursive",
                 Exit.SOURCE,
             )
         yield from _pack(inner, linked, f"{key}/{path}", scratch)
@@ -134,7 +134,9 @@ class Bundle:
             return None
         return f"{self.path} was made for another state of {LOCK}; each source is compared with the present one"
 
-    def unpack(self, checkout: Checkout, framework: Framework, network: Network, cache: Path) -> None:
+    def unpack(
+        self, checkout: Checkout, framework: Framework, network: Network, cache: Path, say: Callable[[str], None]
+    ) -> None:
         """Fill an empty checkout. Raises Unavailable if the bundle does not have this framework, PatchsetError (SOURCE)
         for another version than the lock's, and for damage."""
         name = checkout.name
@@ -149,6 +151,7 @@ class Bundle:
         else:
             cache.mkdir(exist_ok=True)
             file = cache / framework.sdist.file
+            set_aside(file, framework.sdist, say)
             self._extract(source, f"{name}/sdist", file)
             if sha256_of(file) != framework.sdist.sha256:
                 file.unlink()

@@ -2,13 +2,16 @@
 
 import argparse
 import json
+import os
+import shutil
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from . import maintain, stack
-from .errors import EXIT_TEXTS, Exit, PatchsetError
+from .errors import EXIT_TEXTS, Exit, PatchsetError, some, system_hint
 from .gitrepo import harden_environment
 from .project import Project, find_project
 from .selection import recorded
@@ -23,22 +26,31 @@ def main(argv: list[str] | None = None) -> int:
     harden_environment()
     for stream in (sys.stdout, sys.stderr):  # names of files need not be text
         stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same clean end as Ctrl-C
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.default_int_handler)  # the same clean end as Ctrl-C
     try:
+        if shutil.which("git") is None:
+            raise PatchsetError("git was not found", "install git 2.31 or newer", Exit.SYSTEM)
         project = find_project(arguments.root)
-        return arguments.run(project, arguments)
+        code = arguments.run(project, arguments)
+        sys.stdout.flush()
+        return code
     except PatchsetError as error:
         return _fail(error.what, error.next_step, error.code)
+    except BrokenPipeError:
+        # Whoever read it has enough; Python would complain once more at its own end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OSError as error:
-        return _fail(
-            f"{error.filename or 'the system'}: {error.strerror}", "free some space, or mend its rights", Exit.SYSTEM
-        )
+        return _fail(f"{error.filename or 'the system'}: {error.strerror}", system_hint(error), Exit.SYSTEM)
     except KeyboardInterrupt:
         return _fail("interrupted", "nothing is half done; run the command again when you like", Exit.INTERRUPTED)
 
 
 def _fail(what: str, next_step: str, code: Exit) -> int:
-    print(f"error: {what}\nnext: {next_step}", file=sys.stderr)
+    with suppress(OSError):  # the terminal may be gone
+        print(f"error: {what}\nnext: {next_step}", file=sys.stderr, flush=True)
     return code
 
 
@@ -166,8 +178,8 @@ def _status(project: Project, arguments: argparse.Namespace) -> int:
 
 
 def _rows(each: FrameworkStatus) -> list[tuple[str, str, str, str]]:
-    whole = (each.name, "", f"{each.state} ({each.version})", " ".join(each.edited))
-    return [whole, *((each.name, patch.name, patch.state, " ".join(patch.files)) for patch in each.patches)]
+    whole = (each.name, "", f"{each.state} ({each.version})", some(each.edited))
+    return [whole, *((each.name, patch.name, patch.state, some(patch.files)) for patch in each.patches)]
 
 
 def _verify(project: Project, _: argparse.Namespace) -> int:

@@ -1,6 +1,9 @@
 """What can go wrong, as one exception that a person can act on."""
 
+import errno
+import shlex
 from enum import IntEnum
+from pathlib import Path
 
 
 class Exit(IntEnum):
@@ -24,9 +27,9 @@ EXIT_TEXTS = {
     Exit.REFUSED: "a checkout has edits, commits or files that would be lost; nothing was changed",
     Exit.CONFLICT: "a patch does not apply, or the patched files differ from the lock's hash",
     Exit.SOURCE: "a source could not be had, or its content is not what the lock says",
-    Exit.BUSY: "another patchset command is at work in the same frameworks folder",
+    Exit.BUSY: "another patchset command, or a git, is at work in the same frameworks folder",
     Exit.SYSTEM: "the machine: a full disk, missing rights, git itself",
-    Exit.INTERRUPTED: "stopped by Ctrl-C (or SIGTERM)",
+    Exit.INTERRUPTED: "stopped by Ctrl-C (or SIGTERM, SIGHUP)",
 }
 
 
@@ -38,6 +41,31 @@ class PatchsetError(Exception):
         self.what = what
         self.next_step = next_step
         self.code = code
+
+
+def quoted(path: Path) -> str:
+    """A path as a suggested command needs it."""
+    return shlex.quote(str(path))
+
+
+SHOWN = 10  # names in one message
+
+
+def some(names: list[str], joint: str = " ") -> str:
+    """The first of many names, and how many there are."""
+    more = [f"and {len(names) - SHOWN} more ({len(names)} in all)"] if len(names) > SHOWN else []
+    return joint.join([*names[:SHOWN], *more])
+
+
+def system_hint(error: OSError) -> str:
+    """What to do about a fault of the machine."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space there"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "mend the rights there, or choose another place"
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ELOOP):
+        return "see what lies there, and move away what does not belong there"
+    return f"mend what the system names ({errno.errorcode.get(error.errno, 'no code')}), then run the command again"
 
 
 def refuse_all(faults: list[PatchsetError]) -> None:

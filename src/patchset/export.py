@@ -6,8 +6,9 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import indent
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted, some
 from .gitrepo import BRANCH, Checkout, Heads
 from .lock import set_key
 from .patchfile import Patch, parse_patch
@@ -91,10 +92,11 @@ def _export(project: Project, checkout: Checkout) -> tuple[Checkout, str, Export
 def _own_commits(checkout: Checkout, heads: Heads, old: list[Patch]) -> str:
     """The maintainer's HEAD. Raises PatchsetError (REFUSED) if something would be lost on the way to patches."""
     where, faults = checkout.path, [f"{checkout.path}/{path} is edited" for path in checkout.dirty()]
+    faults += checkout.hidden_faults()
     if state := checkout.busy_state():
         faults.append(f"{where}: a git operation is under way ({state}); finish or abort it")
     if heads.head != heads.branch:
-        faults.append(f"{where}: HEAD is not on the branch patched (git -C {where} checkout -B patched)")
+        faults.append(f"{where}: HEAD is not on the branch patched (git -C {quoted(where)} checkout -B patched)")
     if not checkout.contains(heads.head, heads.base):
         faults.append(f"{where}: HEAD does not stand on patchset/base")
     if merges := checkout.run("rev-list", "--merges", f"{heads.base}..{heads.head}"):
@@ -107,7 +109,7 @@ def _own_commits(checkout: Checkout, heads: Heads, old: list[Patch]) -> str:
         faults.append(f"patches/{checkout.name} has changed since it was applied, and {where} has commits of its own")
     if faults:
         raise PatchsetError(
-            "nothing was exported:\n" + "\n".join(f"  {fault}" for fault in faults),
+            "nothing was exported:\n" + indent(some(faults, "\n"), "  "),
             f"commit what belongs to a patch; where patches/ changed too, restore it "
             f"(git checkout -- patches/{checkout.name}) or apply it first",
             Exit.REFUSED,
@@ -121,7 +123,7 @@ def series_of(checkout: Checkout, heads: Heads, commit: str, old: list[Patch]) -
     Raises PatchsetError (BAD_INPUT, CONFLICT) if patches cannot say what the commits do.
     """
     name, base = checkout.name, heads.base
-    mend = f"mend it there: git -C {checkout.path} rebase -i patchset/base"
+    mend = f"mend it there: git -C {quoted(checkout.path)} rebase -i patchset/base"
     try:
         patches = [
             parse_patch(data, f"{number:04}-x.patch", f"{name}: commit {number} of {base[:12]}..{commit[:12]}")
@@ -190,7 +192,7 @@ def _named(new: list[Patch], old: list[Patch], shown: str, where: Path) -> list[
         if not (source or patch.feature):
             raise PatchsetError(
                 f"{patch.shown}: {patch.subject!r} has no trailer Feature",
-                f"git -C {where} rebase -i patchset/base, and add Feature, Upstream-Status and Tested-by",
+                f"git -C {quoted(where)} rebase -i patchset/base, and add Feature, Upstream-Status and Tested-by",
                 Exit.BAD_INPUT,
             )
         name = f"{number:04}-{source.stem if source else _slug(patch.feature, patch.subject)}.patch"

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from .bundle import Bundle
-from .errors import Exit, PatchsetError, Unavailable
+from .errors import Cancelled, Exit, PatchsetError, Unavailable, system_hint
 from .gitrepo import Checkout, init_checkout, is_absent, open_checkout
 from .gitsource import Network, fetch_git
 from .lock import Framework
@@ -50,14 +50,19 @@ def fetch(project: Project, only: list[str], source: str | Bundle | None, lines:
             try:
                 outcome = _fetch_one(project, name, source, network, lines)
             except PatchsetError as error:
+                if network.stopped_soon():
+                    ended.put(Cancelled())
+                    return
                 outcome = Outcome(name, "failed", error.what, [error.next_step], error.code)
             except OSError as error:
-                outcome = Outcome(name, "failed", str(error), ["free some space, or mend its rights"], Exit.SYSTEM)
+                outcome = Outcome(name, "failed", str(error), [system_hint(error)], Exit.SYSTEM)
             except BaseException as error:  # Cancelled, or a fault of ours
                 ended.put(error)
                 return
-            lines.say(name, f"{outcome.state}: {outcome.detail}", done=True)
-            ended.put(outcome)
+            try:
+                lines.say(name, f"{outcome.state}: {outcome.detail}", done=True)
+            finally:  # also where nobody reads what is said any more
+                ended.put(outcome)
 
         for name in names:
             # Daemons: a worker that hangs in a slow read must not keep an interrupted process alive.
@@ -94,7 +99,7 @@ def _fetch_one(project: Project, name: str, source: str | Bundle | None, network
     if not is_absent(path):
         return _already_here(project, name, source)
     reasons = []
-    for shown, make in _sources(project, framework, source, network):
+    for shown, make in _sources(project, framework, source, network, partial(lines.say, name)):
         lines.say(name, f"tries {shown}")
         # Beside its final place, so that the rename at the end is one step within one disk.
         draft = Path(tempfile.mkdtemp(prefix=f".tmp-{name}-", dir=project.frameworks))
@@ -114,12 +119,16 @@ def _fetch_one(project: Project, name: str, source: str | Bundle | None, network
 
 
 def _sources(
-    project: Project, framework: Framework, source: str | Bundle | None, network: Network
+    project: Project,
+    framework: Framework,
+    source: str | Bundle | None,
+    network: Network,
+    say: Callable[[str], None],
 ) -> Iterator[tuple[str, Callable[[Checkout, Callable[[str], None]], None]]]:
     """Every source to try, by name, and what makes an empty checkout of it."""
     cache = project.frameworks / ".cache"
     if isinstance(source, Bundle):
-        yield str(source.path), lambda checkout, _: source.unpack(checkout, framework, network, cache)
+        yield str(source.path), lambda checkout, _: source.unpack(checkout, framework, network, cache, say)
         return
     for url in framework.sources if source != "sdist" else []:
         yield url, lambda checkout, show, url=url: fetch_git(checkout, framework, url, network, show)
@@ -127,7 +136,7 @@ def _sources(
     if sdist and source != "git":
         yield (
             sdist.file,
-            lambda checkout, show: import_sdist(checkout, download(sdist, cache, network, show), sdist, network),
+            lambda checkout, show: import_sdist(checkout, download(sdist, cache, network, show, say), sdist, network),
         )
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 from git import Git, GitCommandNotFound
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted
 
 BASE = "refs/tags/patchset/base"
 BRANCH = "refs/heads/patched"
@@ -76,7 +77,7 @@ class GitError(PatchsetError):
         next_step = (
             f"free some space on the disk of {where}"
             if self.disk_full
-            else f"see what git says there: git -C {where} fsck"
+            else f"see what git says there: git -C {quoted(where)} fsck"
         )
         super().__init__(f"git {args[0]} failed in {where}: {self.stderr}", next_step, Exit.SYSTEM)
 
@@ -178,6 +179,8 @@ class Checkout:
         for line in self.run("show-ref", "--head").splitlines():
             commit, _, ref = line.partition(" ")
             refs[ref] = commit
+        if BASE not in refs:
+            raise GitError(self.path, ("show-ref",), f"{BASE} is damaged")
         tips = {ref.removeprefix(STACKS): commit for ref, commit in refs.items() if ref.startswith(STACKS)}
         sources = [ref.removeprefix(SOURCES) for ref in refs if ref.startswith(SOURCES) and refs[ref] == refs[BASE]]
         return Heads(refs.get("HEAD", ""), refs[BASE], sources[0] if sources else "", refs.get(BRANCH), tips)
@@ -198,10 +201,31 @@ class Checkout:
         """Tracked files that differ from HEAD, in the index or the work tree."""
         # -z: names unquoted. --no-renames: one path an entry. Untracked files are the user's; a submodule's inside is
         # its own matter.
-        entries = self.paths(
-            "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty", env=env
-        )
-        return sorted(entry[3:] for entry in entries)
+        listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty")
+        entries = self.paths(*listing, env=env)
+        if env is None and self.hidden():
+            with self.own_index("HEAD") as own:  # without the flags
+                entries += self.paths(*listing, env=own)
+        return sorted({entry[3:] for entry in entries})
+
+    def hidden(self) -> dict[str, str]:
+        """Tracked files at which git does not look, and the option that takes this flag off."""
+        found = {}
+        for entry in self.paths("ls-files", "-v", "-z"):
+            tag, path = entry[0], entry[2:]
+            if tag.islower():
+                found[path] = "--no-assume-unchanged"
+            if tag in "Ss":
+                found[path] = "--no-skip-worktree"
+        return found
+
+    def hidden_faults(self) -> list[str]:
+        """The same as sentences that hold the command to run."""
+        return [
+            f"{self.path}/{path} is hidden from git: git -C {quoted(self.path)} update-index {option} "
+            + shlex.quote(path)
+            for path, option in sorted(self.hidden().items())
+        ]
 
     def changed(self, old: str, new: str) -> dict[str, str]:
         """What differs between two commits: path to A, M, D or T."""
@@ -264,6 +288,6 @@ def open_checkout(path: Path) -> Checkout:
             pass
     raise PatchsetError(
         f"{path} is not a checkout that `patchset fetch` made; git there would act on a repository around it",
-        f"move {path} away, then run: patchset fetch --only {path.name}",
+        f"move {quoted(path)} away, then run: patchset fetch --only {path.name}",
         Exit.REFUSED,
     )

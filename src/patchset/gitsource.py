@@ -28,6 +28,10 @@ class Network:
     def stop(self) -> None:
         self._stopped.set()
 
+    def stopped_soon(self) -> bool:
+        """After a fault: was it Ctrl-C, which a terminal sends to git too, and this thread saw git's end first?"""
+        return self._stopped.wait(0.2)
+
     def check(self) -> None:
         """Raise Cancelled once the command was told to stop."""
         if self._stopped.is_set():

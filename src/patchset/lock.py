@@ -1,5 +1,6 @@
 """patches/stack.toml as typed objects; anything unknown or malformed is refused."""
 
+import re
 import tomllib
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -119,14 +120,21 @@ def load_lock(path: Path, shown: str) -> Lock:
 def set_key(text: str, name: str, key: str, value: str | None) -> str:
     """Return the lock's text with one key of a framework set (None: removed), all else (comments too) untouched.
 
-    The framework's `[frameworks.NAME]` must be a line of its own, as in every lock of ours.
+    Raises PatchsetError (BAD_INPUT) if the framework has no line `[frameworks.NAME]`, but another form of TOML.
     """
     lines = text.splitlines(keepends=True)
-    start = lines.index(f"[frameworks.{name}]\n")
-    end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith("[")), len(lines))
+    header = re.compile(rf"""\s*\[\s*frameworks\s*\.\s*(["']?){re.escape(name)}\1\s*\]\s*(#.*)?\s*""")
+    start = next((i for i, line in enumerate(lines) if header.fullmatch(line)), None)
+    if start is None:
+        raise PatchsetError(
+            f"the lock has no line [frameworks.{name}], below which {key} could be written",
+            f"write the keys of {name} below such a line",
+            Exit.BAD_INPUT,
+        )
+    end = next((i for i in range(start + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines))
     entry = "" if value is None else f'{key} = "{value}"\n'
     for i in range(start, end):
-        if lines[i].startswith(f"{key} ="):
+        if re.match(rf"\s*{key}\s*=", lines[i]):
             lines[i] = entry
             return "".join(lines)
     # At the section's end, but before the blank and comment lines that belong to the next section.

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted
 from .export import Exported, export
 from .lint import lint
 from .project import LOCK, Project
@@ -61,9 +61,10 @@ def _rebase(project: Project, arguments: argparse.Namespace) -> int:
             Exit.CONFLICT,
         )
     _show(exported)
+    there = quoted(project.path(plan.name))
     print(
         f"{LOCK} pins {plan.name} {plan.new.version} now\n"
-        f"next: move {project.path(plan.name)} away, then: mv {plan.folder} {project.path(plan.name)}"
+        f"next: move {there} away, then: mv {quoted(plan.folder)} {there}"
     )
     return Exit.OK
 

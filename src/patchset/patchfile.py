@@ -1,5 +1,6 @@
 """One patch file: its mail header, its message and trailers, the files and hunks it changes."""
 
+import codecs
 import email
 import email.errors
 import email.header
@@ -71,11 +72,16 @@ def read_patch(path: Path, shown: str) -> Patch:
     """Read and check one patch file. Raises PatchsetError (BAD_INPUT) naming it."""
     if not FILE_NAME.match(path.name):
         raise _bad(shown, "the name should be NNNN-<feature>-<what>.patch, in lower case", "rename it")
+    if not path.is_file():  # reading a pipe would wait for ever
+        raise _bad(shown, "is no file, or a link to none", "move it away")
     return parse_patch(path.read_bytes(), path.name, shown)
 
 
 def parse_patch(data: bytes, name: str, shown: str) -> Patch:
     """Read one patch of that file name. Raises PatchsetError (BAD_INPUT) naming `shown`."""
+    if data.startswith(codecs.BOM_UTF8):
+        what = "begins with a byte order mark (BOM), which an editor has put there"
+        raise _bad(shown, what, f"sed -i '1s/^\\xef\\xbb\\xbf//' {shown}")
     if CRLF_FRAME.search(data):
         raise _bad(shown, "has CRLF line ends, so no hunk can match", f"sed -i 's/\\r$//' {shown}")
     # Undecodable bytes survive as surrogates: upstream files need not be UTF-8.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from unidiff import Hunk
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted
 from .gitrepo import STACKS, Checkout, GitError, Heads
 from .patchfile import Patch
 
@@ -82,7 +82,8 @@ def _conflict(checkout: Checkout, parent: str, patch: Patch, error: GitError) ->
     return Conflict(
         patch,
         f"{checkout.name}: {patch.shown} does not apply: {detail}",
-        f"compare with upstream's file (git -C {checkout.path} log -p patchset/base -- FILE) and correct the patch",
+        f"compare with upstream's file (git -C {quoted(checkout.path)} log -p patchset/base -- FILE) "
+        "and correct the patch",
     )
 
 

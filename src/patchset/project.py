@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,7 +77,14 @@ def find_project(root: str | None) -> Project:
         raise PatchsetError(
             f"{path / LOCK} is not there", "name the repository's folder with --root or PATCHSET_ROOT", Exit.USAGE
         )
-    return Project(path, path / (os.environ.get("FRAMEWORKS_DIR") or "frameworks"))
+    frameworks = path / (os.environ.get("FRAMEWORKS_DIR") or "frameworks")
+    if os.path.lexists(frameworks) and not frameworks.is_dir():
+        raise PatchsetError(
+            f"{frameworks}, where the checkouts should be, is no folder, or a link to none",
+            "move it away, or name a folder in FRAMEWORKS_DIR",
+            Exit.USAGE,
+        )
+    return Project(path, frameworks)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -97,14 +105,14 @@ def exclusive(project: Project) -> Iterator[int]:
     Raises PatchsetError (BUSY) naming the process that holds it.
     """
     project.frameworks.mkdir(parents=True, exist_ok=True)
-    with _lock_file(project).open("a+") as file:
+    with _lock_file(project).open("a+", errors="replace") as file:
         deadline = time.monotonic() + ORPHAN_WAIT
         while not _try_flock(file.fileno()):
             pid = _read_pid(file)
             # A killed command leaves at most one git process that still holds the lock; it ends soon.
             if _alive(pid) or time.monotonic() > deadline:
                 raise PatchsetError(
-                    f"another patchset command (process {pid}) is at work in {project.frameworks}",
+                    f"another patchset command (process {pid or 'unknown'}) is at work in {project.frameworks}",
                     "wait for it to end, then try again",
                     Exit.BUSY,
                 )
@@ -130,7 +138,7 @@ def _remove_leftovers(project: Project) -> None:
 def holder(project: Project) -> int | None:
     """The process that is at work in the frameworks folder, if any."""
     try:
-        with _lock_file(project).open() as file:
+        with _lock_file(project).open(errors="replace") as file:
             return None if _try_flock(file.fileno(), fcntl.LOCK_SH) else _read_pid(file)
     except FileNotFoundError:
         return None
@@ -146,8 +154,8 @@ def _try_flock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 def _read_pid(file) -> int:
     file.seek(0)
-    text = file.read()
-    return int(text) if text.isdecimal() else 0
+    text = file.read(20)
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def _alive(pid: int) -> bool:

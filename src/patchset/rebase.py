@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from rich.console import Console
 
 from . import fetch as fetching
-from .errors import Exit, PatchsetError, Unavailable
+from .errors import Exit, PatchsetError, Unavailable, some
 from .export import Exported, series_of, settle, write_series
 from .gitrepo import Checkout, GitError, Heads, is_absent, open_checkout
 from .gitsource import find_tag
@@ -200,10 +200,11 @@ def write(project: Project, plan: Plan) -> Exported | None:
             return None
         heads = checkout.heads()
         if faults := checkout.dirty():
-            raise PatchsetError(f"{plan.folder}: edited: {' '.join(faults)}", "commit it or undo it", Exit.REFUSED)
+            raise PatchsetError(f"{plan.folder}: edited: {some(faults)}", "commit it or undo it", Exit.REFUSED)
         exported = series_of(checkout, heads, heads.head, project.series[plan.name])
+        text = _moved_lock((project.root / LOCK).read_text(), plan, exported)
         write_series(project.root / "patches" / plan.name, exported)
-        write_whole(project.root / LOCK, _moved_lock((project.root / LOCK).read_text(), plan, exported))
+        write_whole(project.root / LOCK, text)
         settle(checkout, heads.head, exported)
     return exported
 

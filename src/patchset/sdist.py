@@ -21,18 +21,19 @@ TIMEOUT = 10.0  # seconds without a byte
 WHO = b"patchset <patchset@localhost> 946684800 +0000"
 
 
-def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], None]) -> Path:
-    """The sdist's file in `cache`, downloaded unless it is there with the right hash.
+def download(
+    sdist: Sdist, cache: Path, network: Network, show: Callable[[str], None], say: Callable[[str], None] | None = None
+) -> Path:
+    """The sdist's file in `cache`, downloaded unless it is there with the right hash; another file is kept aside.
 
     Raises Unavailable if the index does not have it, PatchsetError (SOURCE) if it serves other bytes, OSError where the
     disk is full.
     """
     cache.mkdir(exist_ok=True)
     path = cache / sdist.file
-    if path.is_file():
-        if sha256_of(path) == sdist.sha256:
-            return path
-        path.unlink()
+    if path.is_file() and sha256_of(path) == sdist.sha256:
+        return path
+    set_aside(path, sdist, say or show)
     part = cache / f"{sdist.file}.part"
     try:
         _download(sdist, part, network, show)
@@ -47,6 +48,14 @@ def download(sdist: Sdist, cache: Path, network: Network, show: Callable[[str], 
     finally:
         part.unlink(missing_ok=True)
     return path
+
+
+def set_aside(path: Path, sdist: Sdist, say: Callable[[str], None]) -> None:
+    """Keep what lies in the place of an sdist, and is not the lock's, under another name."""
+    if path.is_file() and (found := sha256_of(path)) != sdist.sha256:
+        bad = path.with_name(f"{path.name}.bad")
+        path.replace(bad)
+        say(f"{path} has sha256 {found}, expected {sdist.sha256}; it is {bad.name} now")
 
 
 def sha256_of(path: Path) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from textwrap import indent
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted, some
 from .gitrepo import Checkout, Heads
 from .patchfile import Patch
 from .prepare import Conflict, content_hash, prepare_tip, touched
@@ -86,10 +87,10 @@ def _move_all(
 
         with ThreadPoolExecutor(WORKERS) as pool:
             plans = list(pool.map(plan, checkouts.values()))
-        faults = [fault for _, each in plans for fault in each]
+        faults = [indent(some(each, "\n"), "  ") for _, each in plans if each]
         if faults:
             raise PatchsetError(
-                "nothing was changed, because work would be lost or hidden:\n" + "\n".join(f"  {f}" for f in faults),
+                "nothing was changed, because work would be lost or hidden:\n" + "\n".join(faults),
                 "keep what is yours (git -C CHECKOUT diff > my.diff, or git -C CHECKOUT branch mine), then undo it "
                 "there (git -C CHECKOUT checkout --detach -f patchset/base), or move the untracked file away",
                 Exit.REFUSED,
@@ -119,6 +120,6 @@ def check_source(project: Project, checkout: Checkout, heads: Heads) -> None:
         raise PatchsetError(
             f"{checkout.path} is made of {heads.source or 'an unknown source'}, but {LOCK} pins {framework.version} "
             f"({framework.commit[:12]})",
-            f"move {checkout.path} away, then run: patchset fetch --only {checkout.name}",
+            f"move {quoted(checkout.path)} away, then run: patchset fetch --only {checkout.name}",
             Exit.REFUSED,
         )

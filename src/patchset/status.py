@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from .errors import Exit, PatchsetError
+from .errors import Exit, PatchsetError, quoted, some
 from .gitrepo import Checkout, is_absent, open_checkout
 from .patchfile import Patch
 from .prepare import prepare_tip
@@ -20,6 +20,7 @@ NEXT = {
     "outdated": "patchset apply",
     "drifted": "git -C {path} diff",
     "foreign": "git -C {path} log patchset/base..",
+    "damaged": "keep what is yours there, move {path} away, then run: patchset fetch --only {name}",
 }
 
 
@@ -38,7 +39,8 @@ class FrameworkStatus:
     """One framework.
 
     state: applied, not applied, no patches, drifted, outdated (an older stack or pin), foreign (commits or a folder not
-    patchset's), absent, interrupted, switching. `edited` holds the changed files that no patch touches.
+    patchset's), damaged (git fails there), absent, interrupted, switching. `edited` holds the changed files that no
+    patch touches.
     """
 
     name: str
@@ -69,7 +71,10 @@ def status(project: Project) -> list[FrameworkStatus]:
             checkout = open_checkout(project.path(name))
         except PatchsetError as error:
             return replace(_whole(project, name, patches, "foreign", problem=error.what), next_step=error.next_step)
-        return _inspect(project, checkout, patches)
+        try:
+            return _inspect(project, checkout, patches)
+        except PatchsetError as error:
+            return _whole(project, name, patches, "damaged", problem=error.what)
 
     def with_left_out(found: FrameworkStatus) -> FrameworkStatus:
         states = {patch.name: patch for patch in found.patches}
@@ -83,7 +88,7 @@ def status(project: Project) -> list[FrameworkStatus]:
 def _whole(project: Project, name: str, patches: list[Patch], state: str, **more) -> FrameworkStatus:
     """A framework all of whose patches are in the same state."""
     each = [PatchStatus(patch.name, patch.subject, state) for patch in patches]
-    next_step = NEXT.get(state, "").format(name=name, path=project.path(name)) or None
+    next_step = NEXT.get(state, "").format(name=name, path=quoted(project.path(name))) or None
     return FrameworkStatus(name, project.lock.frameworks[name].version, state, next_step, patches=each, **more)
 
 
@@ -96,9 +101,9 @@ def _inspect(project: Project, checkout: Checkout, patches: list[Patch]) -> Fram
         check_source(project, checkout, heads)
     except PatchsetError as error:
         return replace(whole("outdated", problem=error.what), next_step=error.next_step)
+    problem = some(checkout.hidden_faults(), "\n") or None
     if heads.head == heads.base:
-        return whole("not applied" if patches else "no patches")
-    problem = None
+        return whole("not applied" if patches else "no patches", problem=problem)
     try:
         tip = prepare_tip(checkout, heads, patches)
     except PatchsetError as error:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .errors import Exit, PatchsetError
+from pydantic import TypeAdapter
+
+from .errors import Exit, PatchsetError, quoted, some
 from .gitrepo import BASE, BRANCH, Checkout, Heads, is_absent, open_checkout
+from .lock import Commit, Name
 from .project import Project
 from .selection import record, recorded
 
@@ -23,9 +27,9 @@ RESERVE = 16 * 2**20
 class Move:
     """One checkout's way from commit `old` to commit `new`."""
 
-    name: str
-    old: str
-    new: str
+    name: Name
+    old: Commit
+    new: Commit
 
 
 def journal_path(project: Project) -> Path:
@@ -40,6 +44,9 @@ class Journal:
     features: list[str] | None
 
 
+_JOURNAL = TypeAdapter(Journal)
+
+
 def read_journal(project: Project) -> Journal:
     """The journal of a command that was killed while it switched; no moves if there was none.
 
@@ -47,14 +54,19 @@ def read_journal(project: Project) -> Journal:
     """
     path = journal_path(project)
     try:
-        found = json.loads(path.read_bytes())
-        return Journal([Move(**move) for move in found["moves"]], found["features"])
+        found = _JOURNAL.validate_json(path.read_bytes(), strict=True)
+        if not found.moves:
+            raise ValueError
+        return found
     except FileNotFoundError:
         return Journal([], None)
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
+        folders = " ".join(quoted(project.path(name)) for name in project.lock.frameworks)
         raise PatchsetError(
             f"{path} is damaged: a command was killed while it changed the checkouts, and what it did is not known",
-            "undo it in each checkout (git checkout --detach -f patchset/base), then remove the file",
+            "in each checkout keep what is yours (git diff > my.diff), then: "
+            f"for c in {folders}; do [ ! -e $c/.git ] || git -C $c checkout --detach -f patchset/base; done && rm "
+            + quoted(path),
             Exit.REFUSED,
         ) from error
 
@@ -64,7 +76,7 @@ def check_movable(checkout: Checkout, heads: Heads, new: str) -> list[str]:
     where = checkout.path
     if state := checkout.busy_state():
         return [f"{where}: a git operation is under way ({state}); finish or abort it"]
-    faults = [f"{where}/{path} is edited" for path in checkout.dirty()]
+    faults = [f"{where}/{path} is edited" for path in checkout.dirty()] + checkout.hidden_faults()
     if heads.head not in heads.ours:
         faults.append(f"{where} stands at commit {heads.head[:12]}, which is not patchset's")
     if heads.branch and heads.branch not in heads.ours:
@@ -99,6 +111,7 @@ def switch(project: Project, moves: list[Move], features: list[str] | None, lock
         raise PatchsetError(
             f"only {free / 2**20:.1f} MiB are free on the disk of {project.frameworks}", "free some space", Exit.SYSTEM
         )
+    _refuse_locked(project, moves)
     with _undisturbed():
         _write_journal(project, Journal(moves, recorded(project)))
         try:
@@ -109,21 +122,40 @@ def switch(project: Project, moves: list[Move], features: list[str] | None, lock
                     pass  # the first failure is raised here, once all have ended
             record(project, features)
         except (PatchsetError, OSError):
-            mend(project, lock_fd)
+            mend(project, lock_fd, locks_are_ours=False)
             raise
         journal_path(project).unlink()
 
 
-def mend(project: Project, lock_fd: int) -> list[str]:
+def _lock_files(checkout: Checkout) -> list[Path]:
+    """The files by which a git keeps others off what a switch changes."""
+    return [checkout.path / ".git" / f"{each}.lock" for each in ("index", "HEAD", BRANCH, "packed-refs")]
+
+
+def _refuse_locked(project: Project, moves: list[Move]) -> None:
+    """Raise PatchsetError (BUSY) while another git is at work in a checkout, or has died there."""
+    checkouts = [Checkout(project.path(move.name)) for move in moves]
+    found = [lock for checkout in checkouts for lock in _lock_files(checkout) if os.path.lexists(lock)]
+    if found:
+        raise PatchsetError(
+            "nothing was changed, because another git is at work there, or has died:\n"
+            + "\n".join(f"  {lock}" for lock in found),
+            "wait for it to end; if none is running, remove the file: rm " + shlex.join(map(str, found)),
+            Exit.BUSY,
+        )
+
+
+def mend(project: Project, lock_fd: int, locks_are_ours: bool = True) -> list[str]:
     """Put checkouts that a killed command left between two states back to the old one; returns their names.
 
+    `locks_are_ours`: git's lock files there are the killed command's. (A git that fails removes its own.)
     Raises PatchsetError (REFUSED) naming the file if somebody has edited one of them since.
     """
     journal = read_journal(project)
     with _undisturbed():
         for move in journal.moves:
             if not is_absent(project.path(move.name)):
-                _put_back(open_checkout(project.path(move.name)), move, lock_fd)
+                _put_back(open_checkout(project.path(move.name)), move, lock_fd, locks_are_ours)
         if journal.moves:
             record(project, journal.features)
             journal_path(project).unlink()
@@ -141,30 +173,34 @@ def _checkout(checkout: Checkout, commit: str, lock_fd: int) -> None:
         checkout.run("checkout", "--quiet", "-B", "patched", commit, pass_fds=(lock_fd,))
 
 
-def _put_back(checkout: Checkout, move: Move, lock_fd: int) -> None:
+def _put_back(checkout: Checkout, move: Move, lock_fd: int, locks_are_ours: bool) -> None:
     heads = checkout.heads()
     if not {move.old, move.new} <= heads.ours:
         return  # removed and fetched again since
     changed = checkout.changed(move.old, move.new)
+    made = any(how == "A" and os.path.lexists(checkout.path / path) for path, how in changed.items())
+    if not locks_are_ours and heads.head == move.old and not made and not changed.keys() & {*checkout.dirty()}:
+        return  # its git failed before it changed anything, perhaps because of another git's lock
     contents = {path: (checkout.blob(move.old, path), checkout.blob(move.new, path)) for path in changed}
     checkout.close()
     edited = [path for path, sides in contents.items() if not _is_between(checkout.path, path, sides)]
     if edited:
         raise PatchsetError(
             f"{checkout.name}: a command was killed while it changed the checkout, and since then somebody has edited "
-            + ", ".join(str(checkout.path / path) for path in edited),
+            + some([str(checkout.path / path) for path in edited], ", "),
             "move your copy of these files away, then run the command again",
             Exit.REFUSED,
         )
     if heads.head not in (move.old, move.new):
         raise PatchsetError(
             f"{checkout.name}: a command was killed while it changed the checkout, and HEAD was moved since",
-            f"keep your commits (git -C {checkout.path} branch mine), then: git -C {checkout.path} checkout {move.old}",
+            f"keep your commits (git -C {quoted(checkout.path)} branch mine), "
+            f"then: git -C {quoted(checkout.path)} checkout {move.old}",
             Exit.REFUSED,
         )
-    # Their owner is dead: this process holds the lock that it held.
-    for lock in ("index", "HEAD", BRANCH, "packed-refs"):
-        (checkout.path / ".git" / f"{lock}.lock").unlink(missing_ok=True)
+    if locks_are_ours:  # their owner is dead: this process holds the lock that it held
+        for lock in _lock_files(checkout):
+            lock.unlink(missing_ok=True)
     listed = "\0".join(contents).encode("utf-8", "surrogateescape")
     # Only these paths: elsewhere the index and the files may carry a user's edits, which the next check will name.
     checkout.run(
@@ -225,8 +261,8 @@ def _write_journal(project: Project, journal: Journal) -> None:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back; this process and the gits that it starts see them at the end."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """Hold Ctrl-C, SIGTERM and SIGHUP back; this process and the gits that it starts see them at the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:

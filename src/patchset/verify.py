@@ -4,7 +4,7 @@ import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from .errors import PatchsetError
+from .errors import Exit, PatchsetError, some
 from .gitrepo import Checkout, is_absent, open_checkout
 from .patchfile import Patch
 from .prepare import build_tip, content_hash, hash_of, touched
@@ -63,11 +63,11 @@ def _verify(project: Project, checkout: Checkout, patches: list[Patch]) -> Verdi
     if patches == project.series[name] and framework.patched_sha256:
         expected = framework.patched_sha256
     if edited:
-        return Verdict(name, False, found, f"edited: {' '.join(edited)}")
+        return Verdict(name, False, found, f"edited: {some(edited)}")
     if found != expected:
         return Verdict(name, False, found, f"not the patched files: expected {expected}")
     if other := sorted(checkout.changed(heads.head, tip)):
-        return Verdict(name, False, found, f"files that no patch touches differ: {' '.join(other)}")
+        return Verdict(name, False, found, f"files that no patch touches differ: {some(other)}")
     return Verdict(name, True, found, f"{framework.version}, {len(patches)} patches on {heads.source[: SHORT + 6]}")
 
 
@@ -95,9 +95,9 @@ def _attest(project: Project, name: str, paths: list[str]) -> str:
     try:
         checkout = open_checkout(path)
         check_source(project, checkout, checkout.heads())
-    except PatchsetError:
-        return "foreign"
-    edited = [each for each in checkout.dirty() if each not in paths]
+        edited = [each for each in checkout.dirty() if each not in paths]
+    except PatchsetError as error:
+        return "damaged" if error.code is Exit.SYSTEM else "foreign"
     digits = _disk_hash(checkout, paths) if paths else "pristine"
     return digits + (f"+{_disk_hash(checkout, edited)}" if edited else "")
 

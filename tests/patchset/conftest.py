@@ -22,11 +22,12 @@ def plain_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         for key in ("PIP_INDEX_URL", "PIP_CERT", "FRAMEWORKS_DIR", "PATCHSET_ROOT"):
             patch.delenv(key, raising=False)
         patch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-        before, term = dict(os.environ), signal.getsignal(signal.SIGTERM)
+        before, handlers = dict(os.environ), {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
         yield
         os.environ.clear()
         os.environ.update(before)
-        signal.signal(signal.SIGTERM, term)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @pytest.fixture

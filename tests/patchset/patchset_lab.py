@@ -136,12 +136,13 @@ class Lab:
             assert name in done.err
         return done.err
 
-    def spawn(self, *args: str, **env: str) -> subprocess.Popen:
-        """Start a command as a process of its own."""
+    def spawn(self, *args: str, group: int | None = None, **env: str) -> subprocess.Popen:
+        """Start a command as a process of its own (`group` 0: also of a group of its own, as a shell does)."""
         source = Path(__file__).parents[2] / "src"
         return subprocess.Popen(
             [sys.executable, "-m", "patchset", "--root", str(self.root), *args],
             env={**os.environ, "PYTHONPATH": str(source), **env},
+            process_group=group,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

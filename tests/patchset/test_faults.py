@@ -117,3 +117,34 @@ def test_a_deleted_upstream_changes_nothing_once_fetched(lab: Lab) -> None:
     shutil.rmtree(lab.top / "upstream")
     lab.ok("apply")
     assert git(lab.frameworks / "alpha", "status", "--porcelain") == ""
+
+
+JOURNALS = [
+    "",
+    "[]",
+    "null",
+    "7",
+    '{"moves": {}, "features": null}',
+    '{"moves": [], "features": null}',
+    '{"moves": [{"name": 7, "old": "a", "new": "b"}], "features": null}',
+    '{"moves": [{"name": "../..", "old": "a", "new": "b"}], "features": null}',
+    '{"moves": [{"name": "beta", "old": "--all", "new": "b"}], "features": null}',
+    '{"moves": [{"name": "beta", "old": "a"',
+    b"\xff\x00",
+]
+
+
+@pytest.mark.parametrize("content", JOURNALS, ids=range(len(JOURNALS)))
+def test_a_damaged_journal(lab: Lab, content: str | bytes) -> None:
+    write("frameworks/.patchset-journal.json", content)(lab)
+    for command in ("status", "apply", "unapply", "verify"):
+        lab.refused(4, command, names=(".patchset-journal.json is damaged", "git diff > my.diff"))
+
+
+def test_the_next_step_after_a_damaged_journal(lab: Lab) -> None:
+    lab.ok("apply")
+    write("frameworks/.patchset-journal.json", "")(lab)
+    said = lab.refused(4, "status")
+    shell(said.partition("then: ")[2].strip())(lab)
+    assert lab.states() == {"alpha": "not applied", "beta": "not applied"}
+    lab.ok("apply")

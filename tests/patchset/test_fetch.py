@@ -1,5 +1,6 @@
 """fetch: exact sources, never half of one, never a long wait for a dead host."""
 
+import hashlib
 import os
 import shutil
 import signal
@@ -161,7 +162,11 @@ def test_wrong_sha256(empty_lab: Lab, index: Index) -> None:
     # A damaged file in the cache is had anew.
     index.add_sdist("beta", FILES)
     (lab.frameworks / ".cache/beta-1.0.tar.gz").write_bytes(b"half of i")
-    lab.ok("fetch")
+    done = lab.ok("fetch")
+    assert (
+        f".cache/beta-1.0.tar.gz has sha256 {hashlib.sha256(b'half of i').hexdigest()}, expected {expected}" in done.out
+    )
+    assert (lab.frameworks / ".cache/beta-1.0.tar.gz.bad").read_bytes() == b"half of i"
 
 
 @pytest.mark.parametrize("path", ["../evil.py", "../../../evil.py", "/evil.py", ".git/hooks/evil", "a\nb"])
@@ -238,7 +243,7 @@ def test_leftovers_of_a_killed_fetch_are_removed(empty_lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sdist", "git"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_during_a_fetch(empty_lab: Lab, index: Index, silent_host: str, kind: str, number: int) -> None:
     lab = empty_lab
     use_sdist(lab, index, "beta", [f"http://{silent_host}/beta"] if kind == "git" else None)
@@ -262,6 +267,28 @@ def test_ctrl_c_during_a_fetch(empty_lab: Lab, index: Index, silent_host: str, k
         time.sleep(0.1)
     index.drip = 0
     lab.ok("fetch", "--source", "sdist", "--only", "beta")
+
+
+@pytest.mark.parametrize("stage", ["fast-import", "checkout"])
+def test_ctrl_c_in_a_terminal_reaches_git_too(empty_lab: Lab, index: Index, stage: str) -> None:
+    """No line about a git that failed: the user has ended it."""
+    lab = empty_lab
+    use_sdist(lab, index, "beta")
+    (lab.top / "bin").mkdir()
+    shim = lab.top / "bin/git"
+    shim.write_text(
+        f'#!/bin/bash\nif [ "$1" = {stage} ]; then : > "{lab.top}/now"; exec sleep 20; fi\n'
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    shim.chmod(0o755)
+    process = lab.spawn("fetch", "--only", "beta", group=0, PATH=f"{shim.parent}:{os.environ['PATH']}")
+    while not (lab.top / "now").exists():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    done = lab.finish(process)
+    assert done.code == 130 and "failed" not in done.out + done.err.replace("nowhere", "")
+    assert_nothing_left(lab, "beta")
 
 
 def tiny_disk(path: Path, kilobytes: int) -> bool:

@@ -1,8 +1,10 @@
 """A kill at any point leaves the old or the new state, or one that status names and apply and unapply mend."""
 
+import fcntl
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import time
@@ -60,6 +62,8 @@ def killed(lab: Lab, shim: Path, command: str, at: object, how: str) -> bool:
     path = f"{shim}:{os.environ['PATH']}"
     done = lab.finish(lab.spawn(command, PATH=path, SHIM_COUNT=str(count), SHIM_AT=str(at), SHIM_HOW=how))
     assert done.code in (0, -9), done.err
+    with (lab.frameworks / ".patchset.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the other checkout's git has ended too
     return done.code == -9
 
 
@@ -214,7 +218,8 @@ def test_a_disk_that_is_really_full(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path, number: int) -> None:
     """Ctrl-C in the middle of the switch waits for its end."""
     (shim / "git").write_text(
         f'#!/bin/bash\nif [ "$1" = checkout ]; then : > "{shim}/now"\n'
@@ -224,7 +229,7 @@ def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path) -> None:
     while not (shim / "now").exists():
         time.sleep(0.02)
     assert json.loads(lab.ok("status", "--json").out)["frameworks"]["beta"]["state"] == "switching"
-    process.send_signal(2)
+    process.send_signal(number)
     (shim / "go").touch()
     assert lab.finish(process).code == 130
     assert set(lab.states().values()) == {"applied"}

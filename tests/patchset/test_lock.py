@@ -55,3 +55,20 @@ def test_writing_a_hash_changes_one_line() -> None:
         assert parse_lock(removed, "x").frameworks[name].patched_sha256 is None
         others = [each for each in parse_lock(text, "x").frameworks if each != name]
         assert all(parse_lock(twice, "x").frameworks[o] == parse_lock(text, "x").frameworks[o] for o in others)
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["[frameworks.verl] # ours", "  [ frameworks . verl ]", '[frameworks."verl"]', "[frameworks.'verl']  # a"],
+)
+def test_writing_a_hash_below_any_header(header: str) -> None:
+    text = SHIPPED.read_text().replace("[frameworks.verl]", header, 1).replace("patched_sha256 =", "patched_sha256=")
+    once = set_key(text, "verl", "patched_sha256", "a" * 64)
+    assert parse_lock(once, "x").frameworks["verl"].patched_sha256 == "a" * 64
+    assert header in once
+
+
+def test_a_framework_that_has_no_header() -> None:
+    with pytest.raises(PatchsetError) as caught:
+        set_key('frameworks = {verl = {version = "1"}}\n', "verl", "patched_sha256", "a" * 64)
+    assert caught.value.code is Exit.BAD_INPUT and "[frameworks.verl]" in caught.value.what

@@ -1,5 +1,7 @@
 """Reading patch files: what they say, and that damage never passes as a smaller patch."""
 
+import codecs
+import os
 import re
 from pathlib import Path
 
@@ -79,6 +81,16 @@ def test_all_parts_are_read(tmp_path: Path) -> None:
 def test_crlf_is_refused_with_the_command_that_mends_it(tmp_path: Path) -> None:
     message = refuse(tmp_path, PATCH.replace("\n", "\r\n"))
     assert "CRLF" in message and "sed -i 's/\\r$//' patches/x/0001-sam-ask.patch" in message
+
+
+def test_a_byte_order_mark_is_refused_with_the_command_that_removes_it(tmp_path: Path) -> None:
+    whole = PATCH.encode()
+    message = refuse(tmp_path, codecs.BOM_UTF8 + whole)
+    assert "byte order mark" in message
+    file = tmp_path / "marked"
+    file.write_bytes(codecs.BOM_UTF8 + whole)
+    os.system(message[message.index("sed ") :].replace("patches/x/0001-sam-ask.patch", str(file)))
+    assert file.read_bytes() == whole
 
 
 def test_a_patch_to_a_crlf_file_is_read(tmp_path: Path) -> None:

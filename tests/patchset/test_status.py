@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,36 @@ def test_status_changes_no_work_tree(lab: Lab) -> None:
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("src/patchset/*.py")))
 def test_no_registry_is_named_in_the_code(path: Path) -> None:
     assert not re.search(r"https?://", path.read_text())
+
+
+@pytest.mark.parametrize("damage", ["objects", "refs", "base"])
+def test_one_damaged_checkout_hides_no_other(lab: Lab, damage: str) -> None:
+    lab.ok("apply")
+    beta = lab.frameworks / "beta"
+    if damage == "base":
+        (beta / ".git/refs/tags/patchset/base").write_text("")
+    else:
+        shutil.rmtree(beta / ".git" / damage)
+        (beta / ".git" / damage).mkdir()
+    assert lab.states()["alpha"] == "applied"
+    found = json.loads(lab.ok("status", "--json").out)["frameworks"]["beta"]
+    assert found["state"] in ("damaged", "foreign") and found["problem"]
+    assert f"move {beta} away, then run: patchset fetch --only beta" in lab.ok("status").out
+    done = lab.run("verify")
+    assert done.code == 5 and "WRONG" in done.out and f" beta:{found['state']}" in done.out
+
+
+def test_suggested_commands_are_quoted(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = lab.top / "with a blank"
+    lab.frameworks.rename(moved)
+    monkeypatch.setenv("FRAMEWORKS_DIR", str(moved))
+    lab.ok("apply")
+    (moved / "beta/src/b.py").write_text("mine\n")
+    assert f"git -C '{moved}/beta' diff" in lab.ok("status").out
+
+
+@pytest.mark.parametrize("command", ["status", "apply", "fetch", "verify", "lint", "list"])
+def test_no_git(empty_lab: Lab, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(empty_lab.top))
+        empty_lab.refused(8, command, names=("git was not found", "install git 2.31"))
