@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from patchset.errors import PatchsetError
+from patchset.errors import PatchsetError, system_hint
 
 
 class UserError(Exception):
@@ -28,4 +28,4 @@ def as_user_errors() -> Iterator[None]:
         raise UserError(error.what, error.next_step) from error
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        raise UserError(f"{where}{error.strerror}", "free some space, or mend the rights there") from error
+        raise UserError(f"{where}{error.strerror}", system_hint(error)) from error
