@@ -15,4 +15,4 @@ export VLLM_PATH=${VLLM_PATH:-$root/frameworks/vllm} # the n-gram proposer that 
 ruff check .
 ruff format --check .
 shellcheck ./*.sh scripts/*.sh internal/*.sh .ci/run
-exec python -m pytest "$@"
+exec python -m pytest -n 2 --dist loadgroup "$@"
