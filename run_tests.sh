@@ -15,18 +15,4 @@ export VLLM_PATH=${VLLM_PATH:-$root/frameworks/vllm} # the n-gram proposer that 
 ruff check .
 ruff format --check .
 shellcheck ./*.sh scripts/*.sh internal/*.sh .ci/run
-if (($#)); then
-    exec python -m pytest "$@"
-fi
-
-# The others run beside those that start Ray, which must run one after the other and mostly wait.
-ray=(tests/e2e tests/frameworks tests/launch)
-log=$(mktemp)
-python -m pytest "${ray[@]/#/--ignore=}" >"$log" 2>&1 &
-others=$!
-trap 'kill "$others" 2>/dev/null || true; rm -f "$log"' EXIT
-code=0
-python -m pytest "${ray[@]}" || code=$?
-wait "$others" || code=$?
-cat "$log"
-exit "$code"
+exec python -m pytest "$@"

@@ -26,7 +26,8 @@ echo "$*" >> "{tmp_path}/calls"
 [ "$2" = venv ] && {{ mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; }}
 if [ "$3" = install ]; then
     [ -e "{tmp_path}/no-network" ] && exit 1
-    printf '#!/bin/bash\\necho "$*"; exit 4\\n' > "${{0%/*}}/patchset"; chmod +x "${{0%/*}}/patchset"
+    face="${{0%/*}}/patchset"
+    printf '#!/bin/bash\\n[ "$1" = --help ] && exit 0; echo "$*"; exit 4\\n' > "$face"; chmod +x "$face"
 fi
 exit 0
 """
@@ -44,7 +45,7 @@ def calls(root: Path) -> list[str]:
     file = root.parent / "calls"
     lines = file.read_text().splitlines() if file.exists() else []
     file.unlink(missing_ok=True)
-    return lines
+    return [line for line in lines if not line.startswith("-c ")]  # but for the questions of what is there
 
 
 @pytest.mark.parametrize(("face", "command"), FACES.items())
@@ -59,11 +60,11 @@ def test_arguments_and_exit_code_are_passed_on(clone: Path, face: str, command: 
 def test_an_interrupted_environment_is_mended(clone: Path) -> None:
     (clone.parent / "no-network").touch()
     done = call(clone, "apply_all_patches.sh")
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 8 and done.stdout == "" and "error: pip could not install" in done.stderr
     (clone.parent / "no-network").unlink()
     calls(clone)
     assert call(clone, "apply_all_patches.sh").returncode == 4
-    assert [line.split()[2] for line in calls(clone)] == ["--version", "install"]
+    assert [line.split()[2] for line in calls(clone)] == ["install"]
 
 
 def test_a_changed_project_is_installed_again(clone: Path) -> None:
@@ -72,7 +73,7 @@ def test_a_changed_project_is_installed_again(clone: Path) -> None:
     with (clone / "pyproject.toml").open("a") as file:
         file.write("# more\n")
     call(clone, "apply_all_patches.sh")
-    assert [line.split()[2] for line in calls(clone)] == ["--version", "install"]
+    assert [line.split()[2] for line in calls(clone)] == ["install"]
     marker = (clone / ".venv/.made-for").read_text()
     assert hashlib.sha256((clone / "pyproject.toml").read_bytes()).hexdigest() in marker
 
@@ -80,4 +81,4 @@ def test_a_changed_project_is_installed_again(clone: Path) -> None:
 def test_a_missing_python_is_named(clone: Path) -> None:
     done = call(clone, "apply_all_patches.sh", PYTHON="python3.11-that-is-not-there")
     assert done.returncode == 8
-    assert "error: python3.11-that-is-not-there was not found" in done.stderr and "next: install" in done.stderr
+    assert "error: python3.11-that-is-not-there is not there" in done.stderr and "next: install" in done.stderr
