@@ -116,11 +116,14 @@ def both(lab: Lab) -> dict[str, tuple]:
 
 
 def in_a_child(lab: Lab, command: str, end: Callable[[int], None]) -> int:
-    """Run a command in a forked process of its own group, which `end` may kill; returns its exit code or -signal."""
+    """Run a command in a forked process of its own group, which `end` may kill; returns its exit code or -signal.
+
+    What it prints is in the file `said`.
+    """
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(lab.root / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
         os.dup2(1, 2)
         os._exit(cli.main(["--root", str(lab.root), command]))
     end(pid)
@@ -139,19 +142,16 @@ def kill_after(seconds: float, whole_group: bool) -> Callable[[int], None]:
 def test_random_kills_are_mended(lab: Lab, both: dict[str, tuple]) -> None:
     """SIGKILL to the command alone (its git lives on), or to all of its processes, at any moment."""
     dice = random.Random(3)  # the moments are random enough by themselves
-    start = time.monotonic()
-    assert in_a_child(lab, "apply", lambda _: None) == 0
-    whole = time.monotonic() - start
-    lab.ok("unapply")
-    killed, states, mended_by = 0, set(), "unapply"
+    killed, states, mended_by, longest = 0, set(), "unapply", 0.1
     for _ in range(KILLS):
         for name in lab.keys:  # so that the commits are made anew
             if mended_by == "unapply" and dice.random() < 0.5:
                 shutil.rmtree(lab.frameworks / name / ".git/refs/patchset/stack", ignore_errors=True)
         command, mended_by = dice.choice(["apply", "unapply"]), dice.choice(["apply", "unapply"])
-        code = in_a_child(lab, command, kill_after(dice.random() * whole, dice.random() < 0.5))
-        assert code in (0, -9)
+        code = in_a_child(lab, command, kill_after(dice.random() * longest, dice.random() < 0.5))
+        assert code in (0, -9), (command, code, (lab.root / "said").read_text())
         killed += code == -9
+        longest *= 1.05 if code else 0.9  # on a machine of any speed two of three are killed
         if not switch.journal_path(cli.find_project(str(lab.root))).exists():
             # Without a journal each checkout is in the old or the new state, and all of them in the same.
             assert (lab.snapshot(), lab.heads()) in both.values()
@@ -161,7 +161,7 @@ def test_random_kills_are_mended(lab: Lab, both: dict[str, tuple]) -> None:
         assert (lab.snapshot(), lab.heads()) == both[mended_by]
         lab.assert_clean()
         assert not list(lab.frameworks.glob("*/.git/index.lock"))
-    assert killed > KILLS / 2 and states, "the moments were badly chosen"
+    assert killed > KILLS / 3 and states, "the moments were badly chosen"
 
 
 def test_damaged_bytes_never_give_a_wrong_tree(lab: Lab, both: dict[str, tuple]) -> None:
