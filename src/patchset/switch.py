@@ -217,6 +217,8 @@ def _put_back(checkout: Checkout, move: Move, locks_are_ours: bool) -> None:
     checkout.run("checkout-index", "-f", "-u", "-z", "--stdin", data=kept)
     if move.old == heads.base:
         checkout.run("update-ref", "--no-deref", "HEAD", move.old)
+        if heads.branch in heads.ours:
+            checkout.run("update-ref", "-d", BRANCH)
     else:
         checkout.run("update-ref", BRANCH, move.old)
         checkout.run("symbolic-ref", "HEAD", BRANCH)
