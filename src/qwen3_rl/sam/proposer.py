@@ -16,7 +16,7 @@ BATCH_LIMIT = "VLLM_SPECULATIVE_BATCH_SIZE_THRE"
 
 
 def batch_limit() -> int:
-    """The largest batch that is drafted for, from the environment; -1: any. Raises ValueError for no integer from -1."""
+    """The largest batch that is drafted for, as the environment says; -1: any. Raises ValueError for anything else."""
     value = os.environ.get(BATCH_LIMIT, "-1")
     try:
         limit = int(value)
@@ -53,6 +53,8 @@ class SamProposer:
         _compile(self._drafter)
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
+        self._decoded: set[str] = set()  # requests with new tokens in the last step
+        self._level = 0
         self._counts = dict.fromkeys(("steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits"), 0)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
@@ -77,9 +79,9 @@ class SamProposer:
             for i, req_id in enumerate(req_ids)
         ]
         self._observe(req_ids, new, verified)
-        limit = self._gate.draft_tokens(len(req_ids))
+        self._level = self._gate.draft_tokens(len(req_ids))
         rooms = [
-            min(limit, self._room(requests[req_id], prompts[i], lengths[i]))
+            min(self._level, self._room(requests[req_id], prompts[i], lengths[i]))
             if len(new[i]) and req_id not in input_batch.spec_decode_unsupported_reqs
             else 0
             for i, req_id in enumerate(req_ids)
@@ -89,9 +91,10 @@ class SamProposer:
 
     def stats(self) -> dict[str, float]:
         """Since the start: steps, drafts, draft_tokens that were verified, accepted_tokens, group_hits (drafts for
-        requests whose group holds others' text). Now: bytes, and what the gate says of itself, as `gate_NAME`."""
-        gate = {f"gate_{name}": value for name, value in self._gate.state().items()}
-        return {**self._counts, "bytes": self._drafter.stats()["bytes_used"], **gate}
+        requests whose group holds others' text), gate_switches. Now: bytes, and gate, the draft tokens that a request
+        may have."""
+        now = {"bytes": self._drafter.stats()["bytes_used"], "gate": self._level, "gate_switches": self._gate.switches}
+        return {**self._counts, **now}
 
     def _finish_missing(self, requests: Mapping[str, Any]) -> None:
         # An id may have been used again since the last step: then the record is another.
@@ -133,8 +136,11 @@ class SamProposer:
                 drafted += checked
                 accepted += min(len(tokens) - 1, checked)
         now = perf_counter()
-        self._gate.observe(len(req_ids), drafted, accepted, now - self._last_call)
+        decoded = {req_id for req_id, tokens in zip(req_ids, new, strict=True) if len(tokens)}
+        if len(decoded) == len(req_ids) and decoded <= self._decoded:  # nothing was prefilled
+            self._gate.observe(len(req_ids), accepted, now - self._last_call)
         self._last_call = now
+        self._decoded = decoded
         self._counts["steps"] += 1
         self._counts["draft_tokens"] += drafted
         self._counts["accepted_tokens"] += accepted

@@ -1,9 +1,9 @@
 """The four Triton kernels of vLLM's rejection sampler as vectorised torch functions, for devices without Triton.
 
-Same names and arguments as in vllm/v1/sample/rejection_sampler.py (0.13.0), and called the same way, `kernel[grid](...)`:
-each writes its first argument in place and returns nothing. Shapes: B requests, N draft tokens in all, V the vocabulary,
-S the longest draft; `cu` int [B] is the inclusive cumulative number of draft tokens. A draft is accepted up to its first
-wrong token, which is replaced, and if all of it is right a bonus token follows (Leviathan et al. 2023, arXiv 2211.17192).
+Arguments as in vllm/v1/sample/rejection_sampler.py (0.13.0), and called the same way, `kernel[grid](...)`: each writes
+its first argument in place. Shapes: B requests, N draft tokens in all, V the vocabulary, S the longest draft; `cu` int
+[B] is the inclusive cumulative number of draft tokens. A draft is accepted up to its first wrong token, which is
+replaced, and if all of it is right a bonus token follows (Leviathan et al. 2023, arXiv 2211.17192).
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def rejection_random_sample(
     output, cu, draft, draft_probs, target_probs, bonus, recovered, uniform, is_greedy, max_spec_len, vocab_size,
     NO_DRAFT_PROBS,
 ) -> None:  # fmt: skip
-    """output int32 [B, S + 1]; draft, recovered, uniform [N]; the probs [N, V], draft_probs None where NO_DRAFT_PROBS."""
+    """output int32 [B, S + 1]; draft, recovered, uniform [N]; probs [N, V], draft_probs perhaps None."""
     chosen = draft.long()[:, None]
     target = target_probs.gather(1, chosen)[:, 0]
     if NO_DRAFT_PROBS:
