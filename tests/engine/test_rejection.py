@@ -75,3 +75,13 @@ def test_bad_words_hit_their_own_rows():
     # Request 0 has a draft of two and no bad words, request 1 a draft of one and the bad words (5) and (4, 6).
     apply_bad_words_with_drafts(logits, {1: [[5], [4, 6]]}, [[1], [1, 2], [4]], [2, 1])
     assert logits.isneginf().nonzero().tolist() == [[2, 5], [2, 6]]
+
+
+def test_allowed_tokens_without_penalties():
+    drafts = SpecDecodeMetadata.make_dummy([[1, 2], [3]], torch.device("cpu"))
+    # Request 1 may only write token 4.
+    settings = metadata(
+        2, allowed_token_ids_mask=torch.tensor([[False] * 5, [True] * 4 + [False]]), output_token_ids=[]
+    )
+    logits = RejectionSampler(Sampler()).apply_logits_processors(torch.zeros(3, 5), settings, drafts)
+    assert logits.isneginf().nonzero().tolist() == [[2, 0], [2, 1], [2, 2], [2, 3]]
