@@ -110,8 +110,15 @@ def test_aborted_requests_leave_the_others_alone(tiny):
     assert [done[f"r{i}"] for i in (0, 2, 3, 5)] + more == [wanted[i] for i in (0, 2, 3, 5, 6)]
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_structured_output(tiny, mixed):
+def test_structured_output(tiny):
+    check_structured_output(tiny, mixed=True)
+
+
+def test_structured_output_alone(tiny):
+    check_structured_output(tiny, mixed=False)
+
+
+def check_structured_output(tiny, mixed: bool) -> None:
     params = greedy(60, structured_outputs=StructuredOutputsParams(regex="(a|b[cd]){20,40}"))
     params.ignore_eos = False
     found, wanted, llm = both(tiny, prompts_of(4), [params, greedy(60) if mixed else params] * 2)

@@ -50,9 +50,17 @@ def metadata(requests: int, **settings) -> SamplingMetadata:
     return SamplingMetadata(**{**defaults, **settings})
 
 
-@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_raw_logprobs_stay_raw(mode, dtype):
+def test_raw_logprobs_stay_raw():
+    check_logprobs("raw_logprobs", torch.float32)
+    check_logprobs("raw_logprobs", torch.bfloat16)
+
+
+def test_processed_logprobs_are_processed():
+    check_logprobs("processed_logprobs", torch.float32)
+    check_logprobs("processed_logprobs", torch.bfloat16)
+
+
+def check_logprobs(mode: str, dtype: torch.dtype) -> None:
     # Requests with drafts of 2, 1 and 0 tokens; in the logits each one's draft positions, then its bonus.
     drafts = SpecDecodeMetadata.make_dummy([[1, 2], [3], []], torch.device("cpu"))
     drafts.target_logits_indices = torch.tensor([0, 1, 3])
