@@ -5,6 +5,8 @@ SAM_FULL=1: the full size, 64 prompts of 400 tokens.
 
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 from engine_lab import SAM, cumulative, drafted, engine, generate, greedy, model_runner, prompts_of, sam
@@ -142,3 +144,19 @@ def test_stop_in_the_middle_of_accepted_drafts(tiny):
     found, wanted, _ = both(tiny, prompts, params)
     assert found == wanted
     assert all(tokens[-1] == stop for tokens, stop in zip(found, stops, strict=True))
+
+
+def test_new_weights_beside_old_text(tiny, tmp_path):
+    from safetensors.torch import load_file
+
+    make = [sys.executable, "-m", "qwen3_rl.cli", "tiny-model", "--seed", "1", "--to", str(tmp_path / "next")]
+    subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    prompts = prompts_of(6)
+    llm = engine(tiny, SAM)
+    before = generate(llm, prompts, greedy(80))
+    hits = drafted(llm)["group_hits"]
+    model_runner(llm).model.load_weights(load_file(tmp_path / "next" / "model.safetensors").items())
+    assert llm.llm_engine.reset_prefix_cache()
+    after = generate(llm, prompts, greedy(80))
+    assert drafted(llm)["group_hits"] > hits, "the old text was not drafted from"
+    assert before != after == generate(engine(tmp_path / "next", None), prompts, greedy(80))

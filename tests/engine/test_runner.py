@@ -106,6 +106,17 @@ def test_greedy_logprobs_are_the_unspeculated_engines(tiny, mode):
     torch.testing.assert_close(torch.tensor(logprobs), torch.tensor(plain_logprobs), atol=1e-5, rtol=0)
 
 
+def test_the_second_epoch_is_drafted_from_the_first(tiny):
+    llm = engine(tiny, SAM)
+    rates = []
+    for _ in range(2):
+        before = model_runner(llm).drafter.stats()
+        outputs = generate(llm, prompts_of(6), SamplingParams(temperature=0.1, max_tokens=80, ignore_eos=True))
+        after = model_runner(llm).drafter.stats()
+        rates.append((after["accepted_tokens"] - before["accepted_tokens"]) / sum(map(len, outputs)))
+    assert rates[1] > rates[0] > 0
+
+
 def test_a_batch_limit_turns_drafting_off_for_larger_batches(tiny, monkeypatch):
     monkeypatch.setenv(BATCH_LIMIT, "2")
     llm = engine(tiny, SAM)
