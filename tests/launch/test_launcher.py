@@ -112,6 +112,22 @@ def test_kill_9_of_the_launcher(launch):
     run.assert_nothing_left()
 
 
+def test_stop_mine_ends_what_a_killed_launcher_left(launch):
+    run = launch('sleep 300 & touch "$RUN_FOLDER/up"; wait')
+    run.wait_for("up")
+    others = launch("exit 0")  # of the same user: refused, and left alone by what follows
+    assert others.finish() == 2
+    live = call("--stop-mine")
+    assert (live.returncode, live.stdout) == (0, "nothing is left of an earlier run\n")
+    run.process.kill()
+    run.process.wait()
+    time.sleep(2)  # the direct children end by themselves
+    (left,) = (process for process in run.processes() if process.name() == "sleep")
+    stopped = call("--stop-mine")
+    assert stopped.returncode == 0 and f"ending process {left.pid}, sleep, of {run.run_folder}" in stopped.stdout
+    assert run.processes() == []
+
+
 def test_a_taken_port_is_named_with_its_holder(launch):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

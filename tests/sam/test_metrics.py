@@ -5,7 +5,8 @@ from qwen3_rl.sam.metrics import StepMetrics
 
 def test_the_difference_that_a_step_made_over_all_engines():
     metrics = StepMetrics()
-    one = dict(steps=10, request_steps=40, drafts=20, draft_tokens=50, accepted_tokens=20, group_hits=5, gate_tokens=50)
+    one = {"steps": 10, "request_steps": 40, "drafts": 20, "draft_tokens": 50, "accepted_tokens": 20}
+    one |= {"group_hits": 5, "gate_tokens": 50}
     metrics.step([one, one])
     two = {key: 2 * value for key, value in one.items()}
     assert metrics.step([two, one]) == {
