@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from .conftest import ROOT
+from .conftest import ROOT, free_port
 
 WAITING = """
 touch "$RUN_FOLDER/started"
@@ -278,7 +278,7 @@ def test_folders_that_only_the_env_script_names(tmp_path):
     for name in ("FRAMEWORKS_DIR", "TMPDIR"):
         folder = tmp_path / ("x" * 80)
         folder.mkdir(exist_ok=True)
-        (tmp_path / "env.sh").write_text(f"export {name}={folder}\n")
+        (tmp_path / "env.sh").write_text(f"export {name}={folder} RAY_PORT={free_port()}\n")
         done = call(str(tmp_path / "train.sh"), str(tmp_path / "env.sh"))
         assert done.returncode != 0
         assert str(folder) in done.stderr, done.stderr
