@@ -19,7 +19,7 @@ from qwen3_rl.doctor.devices import check_devices
 from qwen3_rl.doctor.findings import Case, Finding, Level
 from qwen3_rl.doctor.machine import Machine, Recording
 from qwen3_rl.doctor.network import check_interfaces, check_master, check_ports
-from qwen3_rl.doctor.npu_smi import npu_smi
+from qwen3_rl.doctor.npu_smi import for_npu, npu_smi
 from qwen3_rl.doctor.processes import check_processes
 from qwen3_rl.doctor.resources import (
     check_allocator,
@@ -103,7 +103,7 @@ def _machine(args: argparse.Namespace) -> Machine:
 def examine(case: Case, project: Project | None) -> Iterator[Finding]:
     """All findings, in the order of the table. The trees are those of ``project``; None leaves them out."""
     if project:
-        yield from check_trees(project)
+        yield from check_trees(project, for_npu(case.machine))
     for check in CHECKS:
         yield from check(case)
     yield from check_settings(case, project)

@@ -16,7 +16,8 @@ CPU_DISK_GB = 13  # docs say so: environment and checkouts
 NPU_DISK_GB = 100
 SHM_GB = 10  # Ray falls back to slow files in /tmp where a store up to this size does not fit
 SHM_NEEDED_GB = 1
-FILES = 65536  # Ray's own advice
+FILES = 65536  # Ray's own advice for nodes with many cores
+CPU_FILES = 4096
 
 
 def check_memory(case: Case) -> Iterator[Finding]:
@@ -65,16 +66,16 @@ def check_open_files(case: Case) -> Iterator[Finding]:
         return
     hard = float("inf") if row[2] == "unlimited" else int(row[2])
     found = f"{row[1]}, at most {row[2]}"
-    if hard < FILES:
+    needed = FILES if for_npu(case.machine) else CPU_FILES
+    if hard < needed:
         yield warning(
             "open files",
             found,
-            f"{FILES}",
-            f"Ray ends in `Too many open files` on large nodes: ulimit -Hn {FILES} as root, "
-            f"or docker run --ulimit nofile={FILES}",
+            f"{needed}",
+            f"Ray ends in `Too many open files`: ulimit -Hn {FILES} as root, or docker run --ulimit nofile={FILES}",
         )
     else:
-        yield ok("open files", found, f"{FILES}")
+        yield ok("open files", found, f"{needed}")
 
 
 def check_disk(case: Case) -> Iterator[Finding]:
@@ -83,8 +84,7 @@ def check_disk(case: Case) -> Iterator[Finding]:
     if space := free_space(case.machine, folder):
         found = f"{space[0]:.0f} GB free in {'this folder' if folder == '.' else folder}"
         fix = "set OUTPUTS_DIR to a larger disk; remove old outputs/RUN/checkpoints"
-        level = ok("disk", found) if space[0] >= needed else warning("disk", found, f"{needed} GB", fix)
-        yield level
+        yield ok("disk", found) if space[0] >= needed else warning("disk", found, f"{needed} GB", fix)
     yield from _check_weights(case)
 
 
