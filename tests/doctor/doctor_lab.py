@@ -1,6 +1,9 @@
 """Recorded machines, whole or changed, and what the doctor says of them."""
 
+import os
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from qwen3_rl.doctor.machine import Recording
 from qwen3_rl.doctor.settings import read_overrides
 
 MACHINES = Path(__file__).parent / "machines"
+PLATFORM = find_project(None).lock.platform
 NAMES = sorted(folder.name for folder in MACHINES.iterdir() if folder.is_dir())
 
 
@@ -51,9 +55,20 @@ def _set(file: Path, sign: str, change: dict[str, str | None]) -> None:
 def findings(folder: Path, change: Change = Change()) -> list[Finding]:
     """All findings on a recorded machine."""
     overrides = read_overrides(change.train_script)
-    return list(examine(Case(Recording(folder), find_project(None).lock.platform, overrides, change.master), None))
+    return list(examine(Case(Recording(folder), PLATFORM, overrides, change.master), None))
 
 
 def bad(found: list[Finding]) -> dict[str, Finding]:
     """The warnings and faults by their check."""
     return {finding.check: finding for finding in found if finding.level >= Level.WARNING}
+
+
+def doctor(*arguments: str, **env: str) -> subprocess.CompletedProcess:
+    """The command itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "qwen3_rl.cli", "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | env,
+    )

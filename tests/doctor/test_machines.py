@@ -1,11 +1,9 @@
 """The doctor on recorded machines: the right findings in each, and no others."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from doctor_lab import NAMES, bad, findings, machine
+from doctor_lab import NAMES, bad, doctor, findings, machine
 
 from qwen3_rl.doctor.findings import Level
 
@@ -38,12 +36,6 @@ def test_the_right_findings_and_no_others(name, tmp_path):
         assert finding.level is level
         row = f"{finding.found} | {finding.expected} | {finding.fix}"
         assert all(word in row for word in words), row
-
-
-def doctor(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "qwen3_rl.cli", "doctor", *arguments], capture_output=True, text=True, timeout=60
-    )
 
 
 def test_the_command_on_a_recording(tmp_path):

@@ -7,7 +7,7 @@ from patchset.status import FrameworkStatus, status
 from patchset.verify import verify
 from qwen3_rl.doctor.findings import Finding, fault, note, ok
 from qwen3_rl.errors import UserError
-from qwen3_rl.launch.attest import check_import
+from qwen3_rl.launch.attest import REQUIRED, check_import
 
 
 def check_trees(project: Project, npu: bool) -> Iterator[Finding]:
@@ -15,7 +15,9 @@ def check_trees(project: Project, npu: bool) -> Iterator[Finding]:
     states = {framework.name: framework for framework in status(project)}
     for verdict in verify(project):
         framework = states[verdict.name]
-        if verdict.right is None:
+        if verdict.right is None and verdict.name in REQUIRED:
+            yield fault(verdict.name, "absent", "the patched tree", framework.next_step or "patchset fetch")
+        elif verdict.right is None:
             yield note(verdict.name, "absent", "", framework.next_step or "")
         elif not verdict.right:
             yield fault(verdict.name, verdict.detail, "the patched tree", framework.next_step or "patchset status")
