@@ -1,5 +1,7 @@
 """Every reported failure is caught, and its message says what to do."""
 
+from pathlib import Path
+
 import pytest
 from doctor_lab import bad, findings, machine
 from public_reports import REPORTS, Report
@@ -17,3 +19,8 @@ def test_a_reported_failure_is_caught(report: Report, tmp_path):
 
 def test_ten_at_least_from_different_threads():
     assert len({report.url for report in REPORTS}) == len(REPORTS) >= 10
+
+
+def test_each_of_them_is_in_the_troubleshooting_guide():
+    guide = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
+    assert [report.url for report in REPORTS if f"]({report.url})" not in guide] == []

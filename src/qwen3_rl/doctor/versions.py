@@ -107,7 +107,8 @@ def _check_nnal(case: Case, cann: str) -> Iterator[Finding]:
             "NNAL",
             found[1],
             cann,
-            f"its libraries fit its own CANN only (undefined symbol in libtbe_adapter.so): install NNAL {case.platform.cann}",
+            "its libraries fit its own CANN only (undefined symbol in libtbe_adapter.so): "
+            f"install NNAL {case.platform.cann}",
         )
     elif "ATB_HOME_PATH" not in case.machine.env:
         yield fault("NNAL", "ATB_HOME_PATH is not set", cann, "source /usr/local/Ascend/nnal/atb/set_env.sh")
