@@ -6,14 +6,20 @@ from pathlib import Path
 import pytest
 from doctor_lab import Change, bad, doctor, findings, machine
 
+from qwen3_rl.doctor.caches import clean
+from qwen3_rl.doctor.machine import Machine, Recording
+from qwen3_rl.doctor.npu_smi import for_npu
+
 OLD = 1_600_000_000
 INFO = "usr/local/Ascend/cann/aarch64-linux/ascend_toolkit_install.info"
 
 
-def fill(folder: Path, when: float) -> Path:
+def fill(folder: Path, when: float, ninja: str = "") -> Path:
     folder.mkdir(parents=True)
+    (folder / "build.ninja").write_text(ninja)
     (folder / "kernel.o").write_text("x")
-    os.utime(folder / "kernel.o", (when, when))
+    for name in ("build.ninja", "kernel.o"):
+        os.utime(folder / name, (when, when))
     return folder
 
 
@@ -37,15 +43,31 @@ def test_a_cache_of_this_cann_is_well(npu):
     assert bad(findings(npu)) == {}
 
 
+def test_tritons_cache_goes_where_npus_are(npu):
+    cache, said = fill(npu / "root" / ".triton" / "cache", OLD), []
+    clean(Recording(npu), said.append)
+    assert not cache.exists()
+    assert said[0].startswith(f"removing {cache} (Triton kernels, ")
+
+
+def test_no_cleaning_in_a_recording(npu):
+    done = doctor("--clean-caches", "--recording", str(npu))
+    assert done.returncode == 2
+    assert "not for a recording" in done.stderr
+
+
+@pytest.mark.skipif(for_npu(Machine()), reason="this machine has NPUs")
 def test_cleaning_removes_them_by_name_and_nothing_else(tmp_path):
     home, shared = tmp_path / "home", tmp_path / "shared"
     gone = [
         fill(home / "atc_data" / "kernel_cache", OLD),
-        fill(home / ".triton" / "cache", OLD),
         fill(home / ".cache" / "vllm" / "torch_compile_cache", OLD),
         fill(shared / "kernel_cache", OLD),
+        fill(home / ".cache" / "torch_extensions" / "py311_cpu" / "grouped_matmul", OLD, "ldflags = -lascendcl"),
     ]
     kept = [
+        fill(home / ".triton" / "cache", OLD),  # of another device: this machine has no NPU
+        fill(home / ".cache" / "torch_extensions" / "py311_cpu" / "other", OLD, "ldflags = -lc10"),
         fill(home / "atc_data" / "mine", OLD),
         fill(home / ".cache" / "huggingface", OLD),
         fill(home / ".cache" / "vllm" / "assets", OLD),
@@ -65,7 +87,7 @@ def test_cleaning_removes_them_by_name_and_nothing_else(tmp_path):
 
 def test_cleaning_follows_no_link(tmp_path):
     home, precious = tmp_path / "home", fill(tmp_path / "precious", OLD)
-    inside = fill(home / ".triton" / "cache", OLD)
+    inside = fill(home / ".cache" / "vllm" / "torch_compile_cache", OLD)
     (inside / "link").symlink_to(precious)
     (home / "atc_data").mkdir()
     (home / "atc_data" / "kernel_cache").symlink_to(precious)

@@ -95,6 +95,13 @@ def test_hccl_ports(env, ports):
     assert hccl_ports(env) == ports
 
 
+@pytest.mark.parametrize("value", ["^docker0", "=eth0", "eth0,docker0x", "eth", "eth9"])
+def test_forms_of_interface_names(value, tmp_path):
+    change = Change(env={"HCCL_SOCKET_IFNAME": value})
+    found = bad(findings(machine("healthy", tmp_path, change), change))
+    assert ("HCCL_SOCKET_IFNAME" in found) is (value in ("eth0,docker0x", "eth9"))
+
+
 def test_releases_of_drivers():
     assert (
         _release("24.1.rc3.7") < _release("25.3") == _release("25.3.rc1.2") < _release("25.5.0") < _release("26.0.rc2")

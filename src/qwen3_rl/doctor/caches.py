@@ -25,19 +25,30 @@ class Cache:
 def caches(machine: Machine) -> list[Cache]:
     """Those that are there. Each path ends in a name that only its owner uses: a variable may point to anything.
 
-    So a folder that TRITON_CACHE_DIR names is not among them.
+    So a folder that TRITON_CACHE_DIR names is not among them, and without NPUs Triton's is another device's.
     """
     env, home = machine.env, machine.home
-    known = [
-        # CANN's reference of environment variables: $ASCEND_CACHE_PATH/kernel_cache, else $HOME/atc_data
-        ("CANN kernels", f"{env['ASCEND_CACHE_PATH']}/kernel_cache" if env.get("ASCEND_CACHE_PATH") else None),
-        ("CANN kernels", f"{home}/atc_data/kernel_cache"),
-        ("Triton kernels", f"{home}/.triton/cache"),
-        ("vLLM graphs", f"{env.get('VLLM_CACHE_ROOT') or f'{home}/.cache/vllm'}/torch_compile_cache"),
-        ("vLLM graphs", f"{env.get('VLLM_CACHE_ROOT') or f'{home}/.cache/vllm'}/torch_aot_compile"),
+    # CANN's and torch_npu's references of environment variables name these three
+    data = [env.get("ACL_OP_COMPILER_CACHE_DIR"), env.get("ASCEND_CACHE_PATH"), f"{home}/atc_data"]
+    vllm = env.get("VLLM_CACHE_ROOT") or f"{home}/.cache/vllm"
+    found = [Cache("CANN kernels", machine.path(f"{folder}/kernel_cache")) for folder in data if folder]
+    found += [
+        Cache("vLLM graphs", machine.path(f"{vllm}/{name}")) for name in ("torch_compile_cache", "torch_aot_compile")
     ]
-    found = [Cache(owner, machine.path(path)) for owner, path in known if path]
+    if for_npu(machine):
+        found.append(Cache("Triton kernels", machine.path(f"{home}/.triton/cache")))
+    found += _extensions(machine.path(env.get("TORCH_EXTENSIONS_DIR") or f"{home}/.cache/torch_extensions"))
     return [cache for cache in found if cache.path.is_dir() and not cache.path.is_symlink()]
+
+
+def _extensions(folder: Path) -> list[Cache]:
+    """The operators that MindSpeed has compiled with torch: those builds that link with CANN."""
+    builds = [*folder.glob("*/build.ninja"), *folder.glob("*/*/build.ninja")]
+    return [
+        Cache("operators compiled for CANN", build.parent)
+        for build in sorted(builds)
+        if "-lascendcl" in build.read_text(errors="replace")
+    ]
 
 
 def stale(machine: Machine) -> list[Cache]:

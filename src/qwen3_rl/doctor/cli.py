@@ -67,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     machine = _machine(args)
     if args.clean_caches:
+        if args.recording:
+            raise UserError("--clean-caches is for this machine, not for a recording", "leave one of them out")
         clean(machine, print)
         return 0
     project = find_project(None)

@@ -111,17 +111,15 @@ def check_interfaces(case: Case) -> Iterator[Finding]:
     machine, env = case.machine, case.machine.env
     present = machine.names("/sys/class/net", ".*")
     for variable in INTERFACES:
-        name = env.get(variable)
-        if not name or name[0] in "^=":  # exclusions, which gloo takes
-            continue
-        if name not in present:
-            yield fault(
-                variable, name, " or ".join(present), f"set {variable} to the interface of the cluster: ip -br addr"
-            )
-        elif (machine.read(f"/sys/class/net/{name}/operstate") or "").strip() == "down":
-            yield fault(variable, f"{name} is down", "up", f"ip link set {name} up, or name another interface")
-        else:
-            yield ok(variable, name)
+        for name in _named(env.get(variable, "")):
+            # HCCL takes the beginning of a name too
+            if name not in present and not (variable.startswith("HCCL") and any(p.startswith(name) for p in present)):
+                fix = f"set {variable} to the interface of the cluster: ip -br addr"
+                yield fault(variable, name, " or ".join(present), fix)
+            elif (machine.read(f"/sys/class/net/{name}/operstate") or "").strip() == "down":
+                yield fault(variable, f"{name} is down", "up", f"ip link set {name} up, or name another interface")
+            else:
+                yield ok(variable, name)
     several = case.master is not None or env.get("NNODES", "1") != "1"
     if several and not env.get("GLOO_SOCKET_IFNAME"):
         host = (machine.read("/proc/sys/kernel/hostname") or "").strip()
@@ -134,6 +132,11 @@ def check_interfaces(case: Case) -> Iterator[Finding]:
                 "other nodes would be told to connect to themselves (Gloo connectFullMesh failed): "
                 "export GLOO_SOCKET_IFNAME=INTERFACE",
             )
+
+
+def _named(value: str) -> list[str]:
+    """The interfaces that a variable names: several with commas; `=` stands for the exact name, `^` for all but it."""
+    return [] if value.startswith("^") else [name for name in value.removeprefix("=").split(",") if name]
 
 
 def check_master(case: Case) -> Iterator[Finding]:
@@ -157,14 +160,15 @@ def check_master(case: Case) -> Iterator[Finding]:
         outside = not ipaddress.ip_address(case.master).is_loopback
     except ValueError:
         local = outside = False
-    named = case.machine.env.get("SOCKET_IFNAME") or case.machine.env.get("GLOO_SOCKET_IFNAME")
+    env = case.machine.env
+    named = _named(env.get("SOCKET_IFNAME") or env.get("GLOO_SOCKET_IFNAME") or "")
     interface = _interface_of(case.machine, own)
-    if named and interface and named != interface:
+    if named and interface and interface not in named:
         yield fault(
             "route to the head",
             f"{case.master} through {interface} ({own})",
-            named,
-            f"other nodes do not reach {named} from there: set SOCKET_IFNAME={interface}, or correct MASTER_ADDR",
+            ", ".join(named),
+            f"other nodes do not reach {named[0]} from there: set SOCKET_IFNAME={interface}, or correct MASTER_ADDR",
         )
     elif local and outside:
         yield note("route to the head", f"{case.master} is this machine", "", "right on the head, wrong on a worker")
