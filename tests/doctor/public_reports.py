@@ -47,7 +47,11 @@ SMI_8020 = (
     "DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)\n"
     "dcmi model initialized failed, because the device is used. ret is -8020\n"
 )
-RAYLET = "  4711 root        02:11:09 /opt/venv/ray/core/src/ray/raylet/raylet --raylet_socket_name=x\n"
+RAYLET = {
+    "proc/4711/cmdline": "/opt/venv/ray/core/src/ray/raylet/raylet\0--raylet_socket_name=x\0",
+    "proc/4711/status": "Name:\traylet\nUid:\t0\t0\t0\t0\n",
+    "proc/4711/stat": "4711 (raylet) S 1 4711 4711 0 -1 0 0 0 0 0 0 0 0 0 20 0 9 0 34213100 0 0",
+}
 FAULT, WARNING = Level.FAULT, Level.WARNING
 
 REPORTS = [
@@ -104,10 +108,10 @@ REPORTS = [
     Report(
         GITHUB + "ray-project/ray/issues/8749",
         "a script run again: Address already in use, the former run's servers are still there",
-        Change(files={"commands/ps-eo-pid-user-etime-args": RAYLET}),
+        Change(files=RAYLET),
         "left-over processes",
         WARNING,
-        ("raylet (4711, root, for 02:11:09)", "ray stop"),
+        ("raylet (4711, root, for 2:11:09)", "ray stop"),
     ),
     Report(
         GITHUB + "ray-project/ray/issues/13345",

@@ -1,6 +1,7 @@
 """The doctor on the machine that runs the tests, which has no NPU."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from patchset.verify import attestation, one_line
 from qwen3_rl.doctor.machine import Machine
 from qwen3_rl.doctor.network import listeners
 from qwen3_rl.doctor.npu_smi import for_npu
+from qwen3_rl.doctor.processes import left_over
 
 no_npu = pytest.mark.skipif(for_npu(Machine()), reason="this machine has NPUs")
 
@@ -61,6 +63,16 @@ def test_the_way_to_the_head():
     said = rows(doctor("--json", "--master", "127.0.0.1"))["route to the head"]
     assert said["level"] == "ok"
     assert said["found"].startswith("127.0.0.1 from 127.0.0.1")
+
+
+def test_a_left_over_process_is_named_with_its_age(tmp_path):
+    program = tmp_path / "raylet"
+    program.symlink_to("/bin/sleep")
+    with subprocess.Popen([program, "30"]) as process:
+        found = {each.pid: each for each in left_over(Machine())}[process.pid]
+        process.kill()
+    assert (found.name, found.uid) == ("raylet", os.getuid())
+    assert 0 <= found.seconds < 60
 
 
 def test_an_interface_that_is_not_there():

@@ -192,6 +192,26 @@ def test_a_full_memory(tmp_path):
     assert "Ray would kill workers" in bad(findings(machine("healthy", tmp_path, change), change))["memory"].fix
 
 
+def test_a_containers_limit(tmp_path):
+    files = {"max": "100000000000", "current": "99000000000", "stat": "anon 5\ninactive_file 1000000000\n"}
+    change = Change(files={f"sys/fs/cgroup/memory.{name}": text for name, text in files.items()})
+    assert bad(findings(machine("healthy", tmp_path, change), change))["memory"].found == "2 of 100 GB available"
+
+
+@pytest.mark.parametrize(("said", "warned"), [("no\n", True), ("yes\n", False), ("Failed to connect to bus\n", False)])
+def test_a_clock_that_nobody_sets(said, warned, tmp_path):
+    command = "commands/timedatectl-show-property-NTPSynchronized-value"
+    change = Change(files={command: said}, env={"NNODES": "2"})
+    assert ("clock" in bad(findings(machine("healthy", tmp_path, change), change))) is warned
+
+
+@pytest.mark.parametrize(("found", "level"), [("2.8.0.post20", 3), ("2.8.0.post2", 0), ("2.8.0.post2+cpu", 0)])
+def test_a_version_is_the_whole_of_it(found, level, tmp_path):
+    change = Change(packages={"torch_npu": found})
+    rows = {row.check: row for row in findings(machine("healthy", tmp_path, change), change)}
+    assert rows["torch_npu"].level == level
+
+
 @pytest.mark.parametrize(
     ("answer", "seconds"),
     [

@@ -15,6 +15,7 @@ from rich.table import Table
 from patchset.project import Project, find_project
 from patchset.verify import attestation, one_line
 from qwen3_rl.doctor.caches import check_caches, clean
+from qwen3_rl.doctor.clock import check_clock
 from qwen3_rl.doctor.devices import check_devices
 from qwen3_rl.doctor.findings import Case, Finding, Level
 from qwen3_rl.doctor.machine import Machine, Recording
@@ -44,6 +45,7 @@ CHECKS = (
     check_ports,
     check_interfaces,
     check_master,
+    check_clock,
     check_memory,
     check_shared_memory,
     check_open_files,

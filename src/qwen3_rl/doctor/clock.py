@@ -1,6 +1,9 @@
-"""How far the nodes' clocks are apart, from one question to each."""
+"""How far the nodes' clocks are apart, from one question to each; and whether anything sets this one's."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from qwen3_rl.doctor.findings import Case, Finding, ok, warning
 
 LIMIT = 5.0  # seconds; logs and checkpoints of several nodes cannot be put in order beyond it
 
@@ -33,3 +36,13 @@ def skewed(answers: dict[str, Answer]) -> list[str]:
         for node, seconds in off.items()
         if abs(seconds) > LIMIT
     ]
+
+
+def check_clock(case: Case) -> Iterator[Finding]:
+    """Of several nodes each clock must be set by somebody. A container without systemd cannot say."""
+    said = case.machine.run("timedatectl", "show", "--property=NTPSynchronized", "--value") if case.several else None
+    if said == "yes\n":
+        yield ok("clock", "synchronized")
+    elif said == "no\n":
+        fix = "timedatectl set-ntp true, or start chronyd, on every node"
+        yield warning("clock", "not synchronized", "synchronized", f"logs of several nodes cannot be compared: {fix}")

@@ -45,6 +45,11 @@ class Case:
     overrides: dict[str, str | None]
     master: str | None = None
 
+    @property
+    def several(self) -> bool:
+        """Is the run one of several machines?"""
+        return self.master is not None or self.machine.env.get("NNODES", "1") != "1"
+
 
 def ok(check: str, found: str, expected: str = "") -> Finding:
     return Finding(check, Level.OK, found, expected)

@@ -120,8 +120,7 @@ def check_interfaces(case: Case) -> Iterator[Finding]:
                 yield fault(variable, f"{name} is down", "up", f"ip link set {name} up, or name another interface")
             else:
                 yield ok(variable, name)
-    several = case.master is not None or env.get("NNODES", "1") != "1"
-    if several and not env.get("GLOO_SOCKET_IFNAME"):
+    if case.several and not env.get("GLOO_SOCKET_IFNAME"):
         host = (machine.read("/proc/sys/kernel/hostname") or "").strip()
         own = [row.split("#")[0].split() for row in (machine.read("/etc/hosts") or "").splitlines()]
         if loop := [row[0] for row in own if host in row[1:] and row[0].startswith("127.")]:

@@ -25,6 +25,8 @@ def check_memory(case: Case) -> Iterator[Finding]:
     if "MemTotal" not in fields:
         return
     total, free = (int(fields[key]) * 1024 / GB for key in ("MemTotal", "MemAvailable"))
+    if limit := _container_limit(case.machine):
+        total, free = min(total, limit[0]), min(free, limit[1])
     found = f"{free:.0f} of {total:.0f} GB available"
     fix = "end what fills it (`ps aux --sort -rss | head`)"
     if 1 - free / total > RAY_KILLS_ABOVE:
@@ -33,6 +35,15 @@ def check_memory(case: Case) -> Iterator[Finding]:
         yield warning("memory", found, f"{CPU_JOB_GB} GB for the tiny job", fix)
     else:
         yield ok("memory", found)
+
+
+def _container_limit(machine: Machine) -> tuple[float, float] | None:
+    """GB in all and left of a container's limit (cgroup 2), as Ray counts it: without what the kernel can drop."""
+    limit, used = (machine.read(f"/sys/fs/cgroup/memory.{name}") or "" for name in ("max", "current"))
+    cache = re.search(r"^inactive_file (\d+)", machine.read("/sys/fs/cgroup/memory.stat") or "", re.MULTILINE)
+    if not limit.strip().isdigit() or not used.strip().isdigit():
+        return None
+    return int(limit) / GB, (int(limit) - int(used) + int(cache[1] if cache else 0)) / GB
 
 
 def free_space(machine: Machine, folder: str) -> tuple[float, float] | None:
