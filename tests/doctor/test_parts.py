@@ -187,6 +187,13 @@ def test_weights_of_which_a_file_is_missing(tmp_path):
     )
 
 
+def test_what_nobody_has_seen_yet_costs_one_row(tmp_path):
+    change = Change(files={"proc/sys/net/ipv4/ip_local_port_range": "all of them"})
+    found = bad(findings(machine("healthy", tmp_path, change), change))
+    assert list(found) == ["ports"]
+    assert "ValueError" in found["ports"].found
+
+
 def test_a_full_memory(tmp_path):
     change = Change(files={"proc/meminfo": "MemTotal: 1000000000 kB\nMemAvailable: 40000000 kB\n"})
     assert "Ray would kill workers" in bad(findings(machine("healthy", tmp_path, change), change))["memory"].fix

@@ -17,7 +17,7 @@ from patchset.verify import attestation, one_line
 from qwen3_rl.doctor.caches import check_caches, clean
 from qwen3_rl.doctor.clock import check_clock
 from qwen3_rl.doctor.devices import check_devices
-from qwen3_rl.doctor.findings import Case, Finding, Level
+from qwen3_rl.doctor.findings import Case, Finding, Level, warning
 from qwen3_rl.doctor.machine import Machine, Recording
 from qwen3_rl.doctor.network import check_interfaces, check_master, check_ports
 from qwen3_rl.doctor.npu_smi import for_npu, npu_smi
@@ -109,7 +109,13 @@ def examine(case: Case, project: Project | None) -> Iterator[Finding]:
     if project:
         yield from check_trees(project, for_npu(case.machine))
     for check in CHECKS:
-        yield from check(case)
+        try:
+            yield from check(case)
+        except (ValueError, LookupError, TypeError, OSError) as error:
+            # A form of some file or command that nobody has shown us must not cost the other rows.
+            found = f"{type(error).__name__}: {error}"
+            name = check.__name__.removeprefix("check_")
+            yield warning(name, found, "a form that the doctor knows", "report it, with what the row is about")
     yield from check_settings(case, project)
 
 

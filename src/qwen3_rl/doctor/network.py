@@ -3,7 +3,7 @@
 import ipaddress
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from qwen3_rl.doctor.findings import Case, Finding, fault, note, ok, warning
 from qwen3_rl.doctor.machine import Machine
@@ -22,9 +22,9 @@ def listeners(machine: Machine) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for row in (machine.read(table) or "").splitlines()[1:]:
-            local, _, state = row.split()[1:4]
-            if state == LISTEN:
-                address, port = local.split(":")
+            cells = row.split()
+            if len(cells) > 3 and cells[3] == LISTEN:
+                address, port = cells[1].split(":")
                 found.setdefault(int(port, 16), set()).add(_address(address))
     return found
 
@@ -35,7 +35,7 @@ def _address(digits: str) -> str:
     return str(ipaddress.ip_address(b"".join(words)))
 
 
-def hccl_ports(env) -> list[int]:
+def hccl_ports(env: Mapping[str, str]) -> list[int]:
     """The host ports that HCCL will take; none where the kernel is to choose (HCCL_HOST_SOCKET_PORT_RANGE=auto)."""
     said = env.get("HCCL_HOST_SOCKET_PORT_RANGE")
     if said == "auto":
