@@ -194,6 +194,15 @@ def test_what_nobody_has_seen_yet_costs_one_row(tmp_path):
     assert "ValueError" in found["ports"].found
 
 
+def test_the_disk_must_hold_the_weights_again(tmp_path):
+    index = '{"metadata": {"total_size": 9000000000000}, "weight_map": {"a": "a.safetensors"}}'
+    files = {"m/model.safetensors.index.json": index, "m/a.safetensors": ""}
+    change = Change(files=files, env={"MODEL_PATH": "/m"})
+    found = bad(findings(machine("healthy", tmp_path, change), change))
+    assert (found["disk"].found, found["disk"].expected) == ("6452 GB free in this folder", "9000 GB")
+    assert list(found) == ["disk"]
+
+
 def test_a_full_memory(tmp_path):
     change = Change(files={"proc/meminfo": "MemTotal: 1000000000 kB\nMemAvailable: 40000000 kB\n"})
     assert "Ray would kill workers" in bad(findings(machine("healthy", tmp_path, change), change))["memory"].fix

@@ -90,32 +90,28 @@ def check_open_files(case: Case) -> Iterator[Finding]:
 
 
 def check_disk(case: Case) -> Iterator[Finding]:
-    folder = case.machine.env.get("OUTPUTS_DIR") or "."
-    needed = NPU_DISK_GB if for_npu(case.machine) else CPU_DISK_GB
+    """Room for what a run writes: at the least a checkpoint, which holds the weights again."""
+    folder, model = case.machine.env.get("OUTPUTS_DIR") or ".", case.machine.env.get("MODEL_PATH")
+    needed = float(NPU_DISK_GB if for_npu(case.machine) else CPU_DISK_GB)
+    if model:
+        index = json.loads(case.machine.read(f"{model}/model.safetensors.index.json") or "{}")
+        needed = max(needed, index.get("metadata", {}).get("total_size", 0) / GB)
+        yield _weights(case.machine, model, index)
     if space := free_space(case.machine, folder):
         found = f"{space[0]:.0f} GB free in {'this folder' if folder == '.' else folder}"
         fix = "set OUTPUTS_DIR to a larger disk; remove old outputs/RUN/checkpoints"
-        yield ok("disk", found) if space[0] >= needed else warning("disk", found, f"{needed} GB", fix)
-    yield from _check_weights(case)
+        expected = f"{needed:.0f} GB"
+        yield ok("disk", found, expected) if space[0] >= needed else warning("disk", found, expected, fix)
 
 
-def _check_weights(case: Case) -> Iterator[Finding]:
-    """Are all the files of MODEL_PATH's weights there?"""
-    model = case.machine.env.get("MODEL_PATH")
-    if not model:
-        return
-    index = case.machine.read(f"{model}/model.safetensors.index.json")
-    present = set(case.machine.names(model, r".*\.safetensors"))
-    try:
-        needed = set(json.loads(index)["weight_map"].values()) if index else {"model.safetensors"}
-    except (ValueError, KeyError, AttributeError):
-        yield fault("weights", f"{model}/model.safetensors.index.json is damaged", "JSON", "download the model again")
-        return
-    if missing := sorted(needed - present):
-        names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        yield fault("weights", f"{model} lacks {names}", f"{len(needed)} files", "finish the download, on every node")
-    else:
-        yield ok("weights", f"{len(needed)} files in {model}")
+def _weights(machine: Machine, model: str, index: dict) -> Finding:
+    """Are all the files there that the index names, or the one file of a small model?"""
+    needed = set(index["weight_map"].values()) if index else {"model.safetensors"}
+    missing = sorted(needed - set(machine.names(model, r".*\.safetensors")))
+    if not missing:
+        return ok("weights", f"{len(needed)} files in {model}")
+    names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    return fault("weights", f"{model} lacks {names}", f"{len(needed)} files", "finish the download, on every node")
 
 
 def check_allocator(case: Case) -> Iterator[Finding]:
