@@ -13,7 +13,7 @@ SOURCE = 'for script in "${@:2}"; do source "$script"; done; source "$1"; exec /
 
 # What CANN's installers tell the user to source, below ASCEND_ROOT; all paths of a set_env.sh start there.
 ASCEND_ROOT = "/usr/local/Ascend"
-CANN_SCRIPTS = ("ascend-toolkit/set_env.sh", "nnal/atb/set_env.sh")
+CANN_SCRIPTS = (("cann/set_env.sh", "ascend-toolkit/set_env.sh"), ("nnal/atb/set_env.sh",))  # from 8.5 on, before
 
 
 def check_script(script: Path) -> None:
@@ -35,9 +35,13 @@ def cann_scripts() -> tuple[list[str], list[str]]:
     """
     if "ASCEND_TOOLKIT_HOME" in os.environ:
         return [], []
-    paths = [Path(os.environ.get("ASCEND_ROOT") or ASCEND_ROOT) / each for each in CANN_SCRIPTS]
-    absent = [str(path) for path in paths if not path.is_file()] if Path("/dev/davinci_manager").exists() else []
-    return [str(path) for path in paths if path.is_file()], absent
+    found, absent = [], []
+    for places in CANN_SCRIPTS:
+        paths = [Path(os.environ.get("ASCEND_ROOT") or ASCEND_ROOT) / place for place in places]
+        there = next((str(path) for path in paths if path.is_file()), None)
+        found += [there] if there else []
+        absent += [] if there else [str(paths[0])]
+    return found, absent if Path("/dev/davinci_manager").exists() else []
 
 
 def source_environment(script: Path) -> dict[str, str]:
