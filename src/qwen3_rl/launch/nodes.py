@@ -18,6 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from patchset.project import find_project
 from patchset.verify import attestation
+from qwen3_rl.doctor.clock import Answer, skewed
 from qwen3_rl.errors import UserError, as_user_errors
 from qwen3_rl.launch.attest import MODULES, attest, origin
 from qwen3_rl.launch.cluster import VERDICT
@@ -166,6 +167,16 @@ def reports(nodes: dict[str, dict]) -> dict[str, dict[str, str]]:
     }
 
 
+def clock() -> float:
+    return time.time()
+
+
+def skewed_clocks(nodes: dict[str, dict]) -> list[str]:
+    """One line for each node whose clock is off. To be asked when every node has a worker: a start takes seconds."""
+    asked, answers, answered = time.time(), on_each(nodes, clock), time.time()
+    return skewed({name: Answer(asked, said, answered) for name, said in answers.items() if isinstance(said, float)})
+
+
 def write_verdict(text: str) -> None:
     """Runs on a node: its launcher, which waits there, reads this."""
     draft = Path(os.environ["TMPDIR"]) / f".{VERDICT}"
@@ -198,7 +209,10 @@ def main() -> int:
                 nodes = wait_for_nodes(cluster["count"], cluster["npus"], cluster["seconds"], cluster["expected"])
             said = reports(nodes)
             own = said.get(name_of(nodes[cluster["address"]]), {}) if cluster else {}
-            print(check({**own, **head}, said), end="\n\n", flush=True)
+            print(check({**own, **head}, said))
+            for line in skewed_clocks(nodes) if len(nodes) > 1 else []:
+                print(f"warning: {line}")
+            print(flush=True)
             verdict = watch(nodes) if len(nodes) > 1 else None
     except UserError as fault:
         verdict, error = {"code": fault.exit_code, "why": fault.what}, fault
