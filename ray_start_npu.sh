@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # ray_start_npu.sh TRAIN_SCRIPT ENV_SCRIPT [OVERRIDE...]: sources ENV_SCRIPT, starts Ray on this machine, runs TRAIN_SCRIPT
 # with the overrides (Hydra: key=value) and stops what it started. Ends with TRAIN_SCRIPT's exit code; 2 is wrong usage.
+# On a cluster: the same command on every machine, with NNODES and MASTER_ADDR set (docs/launcher.md).
+# ray_start_npu.sh --stop-mine: ends what an earlier run of yours left whose launcher was killed.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 
@@ -9,7 +11,7 @@ fail() {
     exit 2
 }
 
-(($# >= 2)) || fail "two arguments are needed, $# given" "bash ray_start_npu.sh TRAIN_SCRIPT ENV_SCRIPT [OVERRIDE...]"
+[[ ${1:-} == --stop-mine ]] || (($# >= 2)) || fail "two arguments are needed, $# given" "bash ray_start_npu.sh TRAIN_SCRIPT ENV_SCRIPT [OVERRIDE...]"
 [[ -x $root/.venv/bin/qwen3-rl ]] || fail "$root/.venv is not built" "bash build_project.sh --target cpu (or npu)"
 unset PYTHONHOME # another Python's
 export PATCHSET_ROOT=$root

@@ -21,7 +21,7 @@ COMMANDS = {
         "are the verl and vllm that this Python imports the patched ones?",
     ),
     "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
-    "doctor": ("qwen3_rl.doctor", "the platform, and one line that names the exact patched trees"),
+    "doctor": ("qwen3_rl.doctor.cli", "examine this machine: versions, NPUs, trees, ports, memory, caches, settings"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
 }
 

@@ -39,6 +39,21 @@ def test_exports_arrive_whatever_else_the_script_does(tmp_path):
     assert "root" not in env
 
 
+def test_cann_is_sourced_first_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
+    monkeypatch.setenv("ASCEND_ROOT", str(tmp_path / "a root"))
+    for name, line in (
+        ("ascend-toolkit", "export ASCEND_TOOLKIT_HOME=/t"),
+        ("nnal/atb", "export ATB=$ASCEND_TOOLKIT_HOME/a"),
+    ):
+        (tmp_path / "a root" / name).mkdir(parents=True)
+        (tmp_path / "a root" / name / "set_env.sh").write_text(line)
+    env = source(tmp_path, "export MINE=$ATB/b")
+    assert env["MINE"] == "/t/a/b"
+    monkeypatch.setenv("ASCEND_TOOLKIT_HOME", "/other")  # sourced by the user already
+    assert "ATB" not in source(tmp_path, "")
+
+
 def test_this_python_comes_first(tmp_path):
     first = f"{Path(sys.executable).parent}:"
     assert source(tmp_path, "export PATH=/usr/bin")["PATH"] == f"{first}/usr/bin"

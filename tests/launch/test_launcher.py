@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from .conftest import ROOT
+from .conftest import ROOT, free_port
 
 WAITING = """
 touch "$RUN_FOLDER/started"
@@ -110,6 +110,22 @@ def test_kill_9_of_the_launcher(launch):
     again = launch("exit 0", TMPDIR=str(run.tmp))
     assert again.finish() == 0, again.output
     run.assert_nothing_left()
+
+
+def test_stop_mine_ends_what_a_killed_launcher_left(launch):
+    run = launch('sleep 300 & touch "$RUN_FOLDER/up"; wait')
+    run.wait_for("up")
+    others = launch("exit 0")  # of the same user: refused, and left alone by what follows
+    assert others.finish() == 2
+    live = call("--stop-mine")
+    assert (live.returncode, live.stdout) == (0, "nothing is left of an earlier run\n")
+    run.process.kill()
+    run.process.wait()
+    time.sleep(2)  # the direct children end by themselves
+    (left,) = (process for process in run.processes() if process.name() == "sleep")
+    stopped = call("--stop-mine")
+    assert stopped.returncode == 0 and f"ending process {left.pid}, sleep, of {run.run_folder}" in stopped.stdout
+    assert run.processes() == []
 
 
 def test_a_taken_port_is_named_with_its_holder(launch):
@@ -262,7 +278,7 @@ def test_folders_that_only_the_env_script_names(tmp_path):
     for name in ("FRAMEWORKS_DIR", "TMPDIR"):
         folder = tmp_path / ("x" * 80)
         folder.mkdir(exist_ok=True)
-        (tmp_path / "env.sh").write_text(f"export {name}={folder}\n")
+        (tmp_path / "env.sh").write_text(f"export {name}={folder} RAY_PORT={free_port()}\n")
         done = call(str(tmp_path / "train.sh"), str(tmp_path / "env.sh"))
         assert done.returncode != 0
         assert str(folder) in done.stderr, done.stderr

@@ -9,7 +9,11 @@ from qwen3_rl.errors import UserError
 
 # Descriptor 3 carries the environment, so that the script may print what it likes. A failing last command is no fault:
 # many a set_env.sh ends in a test.
-SOURCE = 'source "$1"; exec /usr/bin/env -0 >&3 3>&-'
+SOURCE = 'for script in "${@:2}"; do source "$script"; done; source "$1"; exec /usr/bin/env -0 >&3 3>&-'
+
+# What CANN's installers tell the user to source, below ASCEND_ROOT; all paths of a set_env.sh start there.
+ASCEND_ROOT = "/usr/local/Ascend"
+CANN_SCRIPTS = (("cann/set_env.sh", "ascend-toolkit/set_env.sh"), ("nnal/atb/set_env.sh",))  # from 8.5 on, before
 
 
 def check_script(script: Path) -> None:
@@ -24,15 +28,36 @@ def check_script(script: Path) -> None:
         raise UserError(f"{script} is not a bash script: {checked.stderr.strip()}", f"correct {script}")
 
 
+def cann_scripts() -> tuple[list[str], list[str]]:
+    """The set_env.sh files to source, and those that are absent though this machine has NPUs.
+
+    None where the shell has sourced them already.
+    """
+    if "ASCEND_TOOLKIT_HOME" in os.environ:
+        return [], []
+    found, absent = [], []
+    for places in CANN_SCRIPTS:
+        paths = [Path(os.environ.get("ASCEND_ROOT") or ASCEND_ROOT) / place for place in places]
+        there = next((str(path) for path in paths if path.is_file()), None)
+        found += [there] if there else []
+        absent += [] if there else [str(paths[0])]
+    return found, absent if Path("/dev/davinci_manager").exists() else []
+
+
 def source_environment(script: Path) -> dict[str, str]:
-    """The environment after ``source script``, with this Python's folder first on PATH.
+    """The environment after CANN's scripts and ``source script``, with this Python's folder first on PATH.
 
     Raises UserError if the script ends the shell that sources it.
     """
+    before, absent = cann_scripts()
+    if absent:
+        print(
+            f"warning: this machine has NPUs, but CANN's {' and '.join(absent)} are not there (ASCEND_ROOT)", flush=True
+        )
     read, write = os.pipe()
     # As a shell at a terminal: no `set -eu`, which vendors' scripts are not written for. 3 is where bash expects it.
     shell = subprocess.Popen(
-        ["bash", "-c", f"exec 3>&{write}; {SOURCE}", "bash", str(script.absolute())],
+        ["bash", "-c", f"exec 3>&{write}; {SOURCE}", "bash", str(script.absolute()), *before],
         stdin=subprocess.DEVNULL,
         pass_fds=[write],
     )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 
 import psutil
 
@@ -60,13 +61,18 @@ def signal_group(process: subprocess.Popen, number: signal.Signals) -> None:
 
 
 def end_descendants(patience: float) -> None:
-    """End everything that is left below this process: SIGTERM, then SIGKILL after ``patience`` seconds."""
+    """End everything that is left below this process."""
+    end_all(descendants, patience)
+
+
+def end_all(find: Callable[[], list[psutil.Process]], patience: float) -> None:
+    """SIGTERM to all that `find` finds, then SIGKILL after ``patience`` seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in descendants():
+        for process in find():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         deadline = time.monotonic() + patience
-        while descendants() and time.monotonic() < deadline:
+        while find() and time.monotonic() < deadline:
             reap_orphans()
             time.sleep(0.05)
     reap_orphans()

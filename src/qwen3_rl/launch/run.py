@@ -1,7 +1,8 @@
 """The launcher behind ray_start_npu.sh: Ray up, the train script, Ray down, nothing left behind.
 
-Exit codes: the train script's own; 1 Ray did not start or the imported trees are not the patched ones; 2 wrong usage
-or settings, a taken port, a Ray that runs already; 128 + N ended by signal N (130 for Ctrl-C).
+Exit codes: the train script's own, on every machine; 1 Ray did not start, the cluster did not come together or fell
+apart, or the imported trees are not the patched ones; 2 wrong usage or settings, a taken port, a Ray that runs already;
+128 + N ended by signal N (130 for Ctrl-C).
 """
 
 import argparse
@@ -11,22 +12,25 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from patchset.project import find_project
 from qwen3_rl.errors import UserError, as_user_errors
-from qwen3_rl.launch import processes, ray_head
+from qwen3_rl.launch import processes, ray_node
 from qwen3_rl.launch.attest import attest
+from qwen3_rl.launch.cluster import Asker, follow, join
 from qwen3_rl.launch.environment import check_script, source_environment
-from qwen3_rl.launch.scratch import Scratch, only_launcher
+from qwen3_rl.launch.place import Place, find_place, other_interfaces
+from qwen3_rl.launch.scratch import Scratch, left_behind, only_launcher, remove_stale
 from qwen3_rl.launch.settings import Settings, read_settings
 from qwen3_rl.report.metrics import RAW_METRICS, write_metrics
 
-ASK_SECONDS = 120  # for all nodes together
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -59,9 +63,14 @@ def say(data: str | bytes, descriptor: int = 1) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
-def make_run_folder(settings: Settings, train_script: Path) -> Path:
-    """outputs/NAME, new: RUN_NAME, or the script's name and the time. Raises UserError if it is there already."""
+def make_run_folder(settings: Settings, place: Place, train_script: Path) -> Path:
+    """outputs/NAME, new: RUN_NAME, or the script's name and the time; with its address on a node that is not the head.
+
+    Raises UserError if it is there already.
+    """
     name = settings.run_name or f"{train_script.stem.removeprefix('train_')}-{datetime.now():%Y%m%d-%H%M%S}"
+    if not place.is_head:
+        name += f"-{place.address.replace(':', '_')}"
     folder = Path(settings.outputs_dir).absolute() / name
     try:
         folder.mkdir(parents=True)
@@ -70,30 +79,46 @@ def make_run_folder(settings: Settings, train_script: Path) -> Path:
     return folder
 
 
-def run_script(script: Path, arguments: list[str], env: dict[str, str], log: Path, scratch: Scratch) -> int:
+def run_script(argv: list[str], env: dict[str, str], log: Path, scratch: Scratch, asker: Asker, grace: float) -> int:
     """Run the train script, its output to the terminal and to ``log``; returns its exit code as a shell gives it.
 
-    On a signal the script gets SIGINT and ten seconds, in which what it says is still recorded.
+    On a signal the script gets SIGINT and ten seconds, in which what it says is still recorded. If a node leaves the
+    cluster, it gets that ``grace`` seconds later, and the exit code is 1.
     """
     read, write = os.pipe()
-    process = processes.start(["bash", str(script), *arguments], env, write)
+    process = processes.start(["bash", *argv], env, write)
     os.close(write)
     with os.fdopen(read, "rb", buffering=0) as source, log.open("wb", buffering=0) as sink:
         try:
-            pump(source, sink, process, scratch)
+            pump(source, sink, process, scratch, asker=asker, grace=grace)
+            if process.poll() is None:
+                say(f"the train script did not end by itself within {grace:.0f} s; it is ended", 2)
+                end_script(source, sink, process, scratch)
+                process.wait()
+                return 1
         except Ended:
-            processes.signal_group(process, signal.SIGINT)
-            pump(source, sink, process, scratch, patience=10)
-            processes.signal_group(process, signal.SIGKILL)
+            end_script(source, sink, process, scratch)
             raise
     code = process.wait()
     return code if code >= 0 else 128 - code
 
 
+def end_script(source: BinaryIO, sink: BinaryIO, process: subprocess.Popen, scratch: Scratch) -> None:
+    processes.signal_group(process, signal.SIGINT)
+    pump(source, sink, process, scratch, 10)
+    processes.signal_group(process, signal.SIGKILL)
+
+
 def pump(
-    source: BinaryIO, sink: BinaryIO, process: subprocess.Popen, scratch: Scratch, patience: float = float("inf")
+    source: BinaryIO,
+    sink: BinaryIO,
+    process: subprocess.Popen,
+    scratch: Scratch,
+    patience: float = float("inf"),
+    asker: Asker | None = None,
+    grace: float = 0,
 ) -> None:
-    """Copy what the script prints until it has ended, or for ``patience`` seconds.
+    """Copy what the script prints until it has ended, for ``patience`` seconds, or ``grace`` after a node has left.
 
     A process that the script left behind may hold the pipe open and go on printing: a second later that is cut off.
     """
@@ -107,33 +132,13 @@ def pump(
         sink.write(chunk)
         say(chunk)
         scratch.sample()
+        if asker and (news := asker.news()):
+            say(f"{news}; the train script has {grace:.0f} s to end by itself", 2)
+            until = min(until, time.monotonic() + grace)
         if process.poll() is not None:
             if not ready:
                 return
             until = min(until, time.monotonic() + 1)
-
-
-def prepare_to_ask(env: dict[str, str]) -> subprocess.Popen:
-    """Start what will ask the nodes. A process of its own, begun early: to import Ray takes as long as to start it."""
-    command = [sys.executable, "-m", "qwen3_rl.launch.nodes"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=env, text=True, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-
-
-def check_nodes(asker: subprocess.Popen, log: Path) -> None:
-    """Raises UserError if a machine of the cluster imports other trees than this one."""
-    try:
-        agreed, said = asker.communicate("Ray is up\n", timeout=ASK_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise UserError(
-            f"the nodes of the cluster did not say within {ASK_SECONDS} s what they import", f"read {log}", 1
-        ) from None
-    if asker.returncode:
-        what, told, next_step = said.strip().rpartition("\n next: ")
-        if not told:
-            raise UserError(f"the nodes of the cluster could not be asked:\n{said.strip()}", f"read {log}", 1)
-        raise UserError(what.removeprefix("error: "), next_step, 1)
-    say(agreed.strip())
 
 
 def keep_ray_logs(scratch: Scratch, run_folder: Path) -> None:
@@ -150,6 +155,7 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
     os.environ.clear()  # for this process too: TMPDIR and FRAMEWORKS_DIR may come from there
     os.environ.update(env)
     settings = read_settings(env)
+    place = find_place(settings)
     say("patched trees:")
     for line in attest(find_project(None)):
         say(f"  {line}")
@@ -157,18 +163,19 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
     # Left in the opposite order, each step whatever becomes of the others.
     with ExitStack() as stack:
         stack.enter_context(only_launcher())
-        ray_head.check_room(settings)
-        scratch = Scratch.make()
+        ray_node.check_room(settings, place)
+        # Ray puts its session below the head's temporary folder, on every node.
+        scratch = Scratch.make(None if place.alone else f"{os.getuid()}-{settings.ray_port}")
         stack.callback(scratch.remove)
-        run_folder = make_run_folder(settings, train_script)
+        run_folder = make_run_folder(settings, place, train_script)
         stack.callback(write_metrics, run_folder)
         say(f"run folder: {run_folder}")
 
         processes.adopt_orphans()
         env |= {
-            **ray_head.ENV,
+            **place.environment(),
             "TMPDIR": str(scratch.folder),
-            "RAY_ADDRESS": f"{ray_head.LOOPBACK}:{settings.ray_port}",
+            "RAY_ADDRESS": ray_node.head_address(settings, place),
             "RUN_FOLDER": str(run_folder),
             "VERL_FILE_LOGGER_PATH": str(run_folder / RAW_METRICS),
             "PYTHONUNBUFFERED": "1",
@@ -177,24 +184,68 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         failed.callback(keep_ray_logs, scratch, run_folder)
         stack.callback(processes.end_descendants, patience=5)
         stack.callback(ignore_signals)
-        asker = prepare_to_ask(env)
-        head = ray_head.start(settings, env, scratch.folder, run_folder / "ray.log")
-        stack.callback(ray_head.stop, head)
+        if not place.alone and (others := other_interfaces(place)):
+            say(f"note: Ray listens on every interface, so it can be reached at {', '.join(others)} too")
+        asker = Asker(env) if place.is_head else None
+        if not asker:
+            say(f"waiting for the head at {env['RAY_ADDRESS']}, {settings.ray_join_seconds} s at most")
+        log = run_folder / "ray.log"
+        node = (ray_node.start if place.is_head else join)(settings, place, env, scratch.folder, log)
+        stack.callback(ray_node.stop, node)
         stack.callback(say, "stopping ...")
         stack.callback(ignore_signals)
-        say(f"Ray: {env['RAY_ADDRESS']}, {settings.npus_per_node} NPU")
-        check_nodes(asker, run_folder / "ray.log")
-        code = run_script(train_script, arguments, env, run_folder / "train.log", scratch)
+        if asker:
+            say(f"Ray: {env['RAY_ADDRESS']}, {settings.npus_per_node} NPU")
+            with telling(asker) as verdict:
+                asker.check(settings, place, say, log)
+                argv = [str(train_script), *arguments]
+                code = run_script(argv, env, run_folder / "train.log", scratch, asker, settings.node_lost_seconds)
+                verdict.update(code=code, why=f"{train_script.name} ended")
+        else:
+            say(f"joined the head at {env['RAY_ADDRESS']} as {place.address}, with {settings.npus_per_node} NPU")
+            code, why = follow(settings, place, node, scratch)
+            say(why)
         if code == 0:
             failed.pop_all()
     say(f"peak memory {scratch.peak_bytes / 1e9:.1f} GB, exit code {code}: {run_folder}")
-    if code != 0:
+    if code != 0 and place.is_head:
         say(f"the train script failed; read {run_folder}/train.log, then {run_folder}/ray-logs", 2)
     return code
 
 
+@contextmanager
+def telling(asker: Asker) -> Iterator[dict]:
+    """Whatever happens inside, the other nodes learn how it ended: from what is put into the dictionary, or raised."""
+    verdict = {"code": 1, "why": "the launcher failed"}
+    try:
+        yield verdict
+    except Ended as ended:
+        verdict |= {"code": 128 + ended.number, "why": f"ended by {signal.Signals(ended.number).name}"}
+        raise
+    except UserError as error:
+        verdict |= {"code": error.exit_code, "why": error.what}
+        raise
+    finally:
+        ignore_signals()
+        asker.tell(**verdict)
+
+
+def stop_mine() -> int:
+    """End what launchers left that were killed before they could clean up."""
+    left = left_behind()
+    for process in left:
+        say(f"ending process {process.pid}, {process.name()}, of {process.environ().get('RUN_FOLDER')}")
+    processes.end_all(left_behind, patience=10)
+    remove_stale(Path(tempfile.gettempdir()))
+    if not left:
+        say("nothing is left of an earlier run")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="ray_start_npu.sh", description="Run a train script on a Ray of its own.")
+    if sys.argv[1:] == ["--stop-mine"]:
+        return stop_mine()
     parser.add_argument("train_script", type=Path)
     parser.add_argument("env_script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the train script (Hydra overrides)")

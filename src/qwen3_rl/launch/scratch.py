@@ -42,11 +42,23 @@ class Scratch:
         self._next_sample = 0.0
 
     @classmethod
-    def make(cls) -> "Scratch":
-        """Raises UserError where the temporary folder's path is too long for Ray's sockets."""
+    def make(cls, name: str | None = None) -> "Scratch":
+        """name: the folder's, with PREFIX before it, where all machines of a cluster must use the same.
+
+        Raises UserError where the temporary folder's path is too long for Ray's sockets, or taken.
+        """
         parent = Path(tempfile.gettempdir())
         remove_stale(parent)
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        if name is None:
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        else:
+            folder = parent / f"{PREFIX}{name}"
+            try:
+                folder.mkdir(0o700)
+            except FileExistsError:
+                raise UserError(
+                    f"{folder} exists, and is not this user's to remove", "set TMPDIR, on every node"
+                ) from None
         if len(bytes(folder)) > LONGEST_BASE:
             folder.rmdir()
             raise UserError(
@@ -108,6 +120,29 @@ def remove_stale(parent: Path) -> None:
             if folder.stat().st_uid == os.getuid() and (lock := _try_lock(folder / LOCK)) is not None:
                 _remove(folder)
                 os.close(lock)
+
+
+def left_behind() -> list[psutil.Process]:
+    """This user's processes of runs whose launcher is gone: they carry the run's environment, its lock is free."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            env = process.environ()
+            folder = Path(env.get("TMPDIR", ""))
+            mine = process.uids().real == os.getuid() and process.status() != psutil.STATUS_ZOMBIE
+            if mine and "RUN_FOLDER" in env and folder.name.startswith(PREFIX) and not _is_held(folder / LOCK):
+                found.append(process)
+    return found
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        descriptor = _try_lock(lock)
+    except FileNotFoundError:
+        return False
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is None
 
 
 def _try_lock(path: Path, flags: int = 0) -> int | None:

@@ -11,6 +11,12 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     npus_per_node: int = Field(16, ge=1)  # dies that Ray offers as the resource "NPU"; logical on a CPU
+    nnodes: int = Field(1, ge=1)  # machines of the cluster
+    master_addr: str | None = None  # the head's address; needed from two machines on
+    socket_ifname: str | None = None  # the cluster's network interface; else the one with the route to the head
+    node_addrs: str | None = None  # addresses of all machines, to name those that are missing
+    ray_join_seconds: int = Field(600, ge=1)  # how long the machines wait for one another
+    node_lost_seconds: int = Field(60, ge=1)  # how long the script has to end by itself when a machine has left
     ray_port: int = Field(29444, ge=1024, le=65535)
     ray_num_cpus: int | None = Field(None, ge=1)  # Ray's own count where not given
     ray_object_store_bytes: int | None = Field(None, ge=80_000_000)  # Ray's own choice where not given

@@ -1,0 +1,121 @@
+"""Settings that clash: what the environment and a train script say, as far as it can be read without Hydra."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from patchset.project import Project
+from qwen3_rl.doctor.findings import Case, Finding, fault, ok, warning
+from qwen3_rl.doctor.npu_smi import for_npu
+
+ROLLOUT = "actor_rollout_ref.rollout."
+VLLM = f"{ROLLOUT}engine_kwargs.vllm."
+OVERRIDE = re.compile(r"""(?:^|\s)(["']?)\+{0,2}((?:[a-z_]\w*\.)+\w+)=(.*?)\1(?=\s*\\?$|\s)""", re.MULTILINE)
+# Keys of other releases of vllm-ascend, which 0.13.0 takes and does not look at.
+OTHER_VERSIONS = {
+    "npugraph_ex_config": "0.14",
+    "ascend_compilation_config.enable_npugraph_ex": "0.18",
+    "torchair_graph_config": "0.11 and older",
+    "ascend_scheduler_config": "0.11 and older",
+}
+
+
+def read_overrides(script: str) -> dict[str, str | None]:
+    """The Hydra overrides in a train script's text, the last one of a key; None where a shell variable is in it."""
+    text = re.sub(r"(^|\s)#.*", r"\1", script)
+    return {key: None if "$" in value else value.strip("\"'") for _, key, value in OVERRIDE.findall(text)}
+
+
+def drafts_with_logprobs(project: Project) -> bool:
+    """Does the vLLM checkout speculate for requests that want log-probs? Pristine 0.13.0 does not."""
+    file: Path = project.path("vllm") / "vllm" / "v1" / "spec_decode" / "utils.py"
+    try:
+        return "sampling_params.logprobs is not None" not in file.read_text()
+    except OSError:
+        return False
+
+
+def _true(case: Case, key: str, default: bool = False) -> bool:
+    """Is a Hydra key on? One that a shell variable decides counts as its default."""
+    value = case.overrides.get(key)
+    return default if value is None else value.lower() == "true"
+
+
+def _starting(case: Case, prefix: str) -> list[str]:
+    return [key for key in case.overrides if key.startswith(prefix)]
+
+
+def check_settings(case: Case, project: Project | None = None) -> Iterator[Finding]:
+    found = [*_expandable_segments(case), *_launch_blocking(case), *_graphs(case), *_counts(case)]
+    speculates = _starting(case, f"{VLLM}speculative_config")
+    if speculates and _true(case, f"{ROLLOUT}calculate_log_probs") and not (project and drafts_with_logprobs(project)):
+        found.append(
+            warning(
+                "settings",
+                "rollout.calculate_log_probs=True with speculative_config",
+                "one of them",
+                "vLLM 0.13.0 drafts nothing for requests that want log-probs: the run is right, without speed-up",
+            )
+        )
+    yield from found
+    if not found:
+        yield ok("settings", "no clash found in the environment" + (" and the train script" if case.overrides else ""))
+
+
+def _expandable_segments(case: Case) -> Iterator[Finding]:
+    if "expandable_segments:True" not in case.machine.env.get("PYTORCH_NPU_ALLOC_CONF", ""):
+        return
+    if _true(case, f"{ROLLOUT}enable_sleep_mode", True):
+        yield fault(
+            "settings",
+            "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True with sleep mode",
+            "one of them",
+            "vllm-ascend refuses both together: unset PYTORCH_NPU_ALLOC_CONF in the env script, or "
+            f"+{ROLLOUT}enable_sleep_mode=False",
+        )
+
+
+def _launch_blocking(case: Case) -> Iterator[Finding]:
+    if case.machine.env.get("ASCEND_LAUNCH_BLOCKING") == "1" and not _true(case, f"{ROLLOUT}enforce_eager"):
+        yield fault(
+            "settings",
+            "ASCEND_LAUNCH_BLOCKING=1 with graphs",
+            "one of them",
+            f"vllm-ascend refuses both together: unset ASCEND_LAUNCH_BLOCKING, or {ROLLOUT}enforce_eager=True",
+        )
+
+
+def _graphs(case: Case) -> Iterator[Finding]:
+    key = f"{VLLM}additional_config.enable_npugraph_ex"
+    for name, release in OTHER_VERSIONS.items():
+        if keys := [each for each in _starting(case, f"{VLLM}additional_config.") if name in each]:
+            yield warning(
+                "settings", keys[0], f"+{key}=True", f"a key of vllm-ascend {release}, which 0.13.0 silently ignores"
+            )
+    if case.overrides.get(f"{ROLLOUT}cudagraph_capture_sizes") not in (None, "null"):
+        yield fault(
+            "settings",
+            f"{ROLLOUT}cudagraph_capture_sizes",
+            f"+{VLLM}compilation_config.cudagraph_capture_sizes",
+            "verl 0.7.1 hands it on as --cuda_graph_sizes, which vLLM 0.13.0 does not know: the rollout server ends",
+        )
+    mode = case.overrides.get(f"{VLLM}compilation_config.cudagraph_mode", "FULL_AND_PIECEWISE")
+    if _true(case, key) and mode not in (None, "FULL", "FULL_DECODE_ONLY"):
+        yield warning(
+            "settings",
+            f"enable_npugraph_ex=True with cudagraph_mode={mode}",
+            "FULL_DECODE_ONLY",
+            f"vllm-ascend turns npugraph_ex off then: +{VLLM}compilation_config.cudagraph_mode=FULL_DECODE_ONLY",
+        )
+
+
+def _counts(case: Case) -> Iterator[Finding]:
+    """More dies asked for on a node than Ray is given: verl ends in `Total available GPUs is less than desired`."""
+    wanted, given = case.overrides.get("trainer.n_gpus_per_node"), case.machine.env.get("NPUS_PER_NODE", "16")
+    if wanted and wanted.isdigit() and given.isdigit() and int(wanted) > int(given) and for_npu(case.machine):
+        yield fault(
+            "settings",
+            f"trainer.n_gpus_per_node={wanted}, NPUS_PER_NODE={given}",
+            "as many as Ray has",
+            "set both to the dies of a node",
+        )
