@@ -13,9 +13,11 @@ export VLLM_CPU_OMP_THREADS_BIND=nobind
 export OMP_NUM_THREADS=1
 export TORCHDYNAMO_DISABLE=1
 
-# Everything stays on this machine: gloo on the loopback interface, no hub, no usage reports.
-export GLOO_SOCKET_IFNAME=lo
-export VLLM_HOST_IP=127.0.0.1
+# Everything stays on this machine (or, with NNODES, on the interface that the launcher names): no hub, no usage reports.
+if ((${NNODES:-1} == 1)); then
+    export GLOO_SOCKET_IFNAME=lo
+    export VLLM_HOST_IP=127.0.0.1
+fi
 export HF_HUB_OFFLINE=1
 export TRANSFORMERS_OFFLINE=1
 export RAY_USAGE_STATS_ENABLED=0

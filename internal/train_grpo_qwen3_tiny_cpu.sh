@@ -11,6 +11,7 @@ DATA_DIR=${DATA_DIR:-$root/data/arithmetic}       # train.parquet and test.parqu
 STEPS=${STEPS:-24}                                # training steps
 TRAIN_BATCH=${TRAIN_BATCH:-32}                    # prompts a step
 RESPONSES=${RESPONSES:-8}                         # responses a prompt (the group)
+DRAFT_TOKENS=${DRAFT_TOKENS:-3}                   # of SAM speculative decoding; 0: none
 LEARNING_RATE=${LEARNING_RATE:-1e-2}              # fits the tiny model; for a real one take 1e-6
 
 run_folder=${RUN_FOLDER:-$root/outputs/tiny-cpu} # from ray_start_npu.sh
@@ -58,7 +59,7 @@ args=(
 
     trainer.device=npu
     trainer.n_gpus_per_node=1
-    trainer.nnodes=1
+    trainer.nnodes="${NNODES:-1}"
     'trainer.logger=[console,file]'
     trainer.project_name=qwen3-rl
     trainer.experiment_name=tiny-cpu
@@ -71,4 +72,8 @@ args=(
     trainer.val_before_train=False
     trainer.balance_batch=False
 )
+if ((DRAFT_TOKENS > 0)); then
+    speculative=+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config
+    args+=("$speculative.method=sam" "$speculative.num_speculative_tokens=$DRAFT_TOKENS")
+fi
 exec python3 -m verl.trainer.main_ppo "${args[@]}" "$@"

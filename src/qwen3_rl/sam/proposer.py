@@ -13,6 +13,7 @@ from qwen3_rl.sam.config import SamConfig
 from qwen3_rl.sam.drafter import SamDrafter
 from qwen3_rl.sam.gate import Gate
 
+COUNTS = ("steps", "request_steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits", "gate_tokens")
 BATCH_LIMIT = "VLLM_SPECULATIVE_BATCH_SIZE_THRE"
 
 
@@ -67,8 +68,7 @@ class SamProposer:
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
         self._decoded: set[str] = set()  # requests with new tokens in the last step
-        self._level = 0
-        self._counts = dict.fromkeys(("steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits"), 0)
+        self._counts = dict.fromkeys(COUNTS, 0)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """There is no model."""
@@ -87,12 +87,13 @@ class SamProposer:
         batch = len(input_batch.req_ids)
         steps = self._new_tokens(input_batch, requests)
         self._observe(batch, steps, verified)
-        self._level = self._gate.draft_tokens(batch)
+        level = self._gate.draft_tokens(batch)
+        self._counts["gate_tokens"] += level
         unsupported = input_batch.spec_decode_unsupported_reqs
         drafts: list[list[int]] = [[] for _ in range(batch)]
         asked, fed = [], []
         for step in steps:
-            wanted = self._level > 0 and step.room > 0 and step.request.req_id not in unsupported
+            wanted = level > 0 and step.room > 0 and step.request.req_id not in unsupported
             (asked if wanted else fed).append(step)
         if fed:
             self._drafter.extend_batch(*_packed(fed))
@@ -100,15 +101,15 @@ class SamProposer:
             tokens, lengths = self._drafter.propose(*_packed(asked))
             for step, draft, length in zip(asked, tokens.tolist(), lengths.tolist(), strict=True):
                 if length:
-                    drafts[step.row] = draft[: min(length, step.room, self._level)]
+                    drafts[step.row] = draft[: min(length, step.room, level)]
                     self._count_draft(step.request, len(drafts[step.row]))
         return drafts
 
     def stats(self) -> dict[str, float]:
-        """Since the start: steps, drafts, draft_tokens that were verified, accepted_tokens, group_hits (drafts for
-        requests whose group holds others' text), gate_switches. Now: bytes, and gate, the draft tokens that a request
-        may have."""
-        now = {"bytes": self._drafter.stats()["bytes_used"], "gate": self._level, "gate_switches": self._gate.switches}
+        """Since the start: steps; request_steps (each request counts once a step); drafts; draft_tokens that were
+        verified; accepted_tokens; group_hits (drafts for requests whose group holds others' text); gate_tokens (the
+        sum of what the gate let a request draft in each step); gate_switches. Now: bytes."""
+        now = {"bytes": self._drafter.stats()["bytes_used"], "gate_switches": self._gate.switches}
         return {**self._counts, **now}
 
     def _finish_missing(self, requests: Mapping[str, Any]) -> None:
@@ -161,6 +162,7 @@ class SamProposer:
         self._last_call = now
         self._decoded = decoded
         self._counts["steps"] += 1
+        self._counts["request_steps"] += len(steps)
         self._counts["draft_tokens"] += drafted
         self._counts["accepted_tokens"] += accepted
 
