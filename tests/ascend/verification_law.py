@@ -1,0 +1,78 @@
+"""The law of the tokens that vllm-ascend's rejection sampler emits, against the target's distribution."""
+
+import torch
+from scipy.stats import chisquare
+from vllm.v1.sample.logits_processor import LogitsProcessors
+from vllm.v1.sample.metadata import SamplingMetadata
+from vllm_ascend.sample.rejection_sampler import apply_sampling_constraints, rejection_sample
+
+BATCH = 512  # vllm-ascend builds a mask of tokens x requests: larger batches are slower
+TEMPERATURE = 0.8
+# The target's law at each position, whatever came before it.
+TARGETS = torch.tensor(
+    [
+        [0.50, 0.20, 0.12, 0.10, 0.05, 0.03],
+        [0.30, 0.25, 0.20, 0.15, 0.07, 0.03],
+        [0.05, 0.45, 0.05, 0.35, 0.05, 0.05],
+        [0.20, 0.10, 0.40, 0.10, 0.10, 0.10],
+        [0.10, 0.20, 0.10, 0.20, 0.10, 0.30],
+    ]
+)
+DRAFTS = TARGETS * 0.5 + 0.5 / TARGETS.shape[1]  # what drafts with probabilities are drawn from
+
+
+def sampling_metadata(size: int) -> SamplingMetadata:
+    """``size`` requests at TEMPERATURE, without seeds, penalties or top-p."""
+    none = torch.zeros(size)
+    return SamplingMetadata(
+        temperature=torch.full((size,), TEMPERATURE),
+        all_greedy=False,
+        all_random=True,
+        top_p=None,
+        top_k=None,
+        generators={},
+        max_num_logprobs=None,
+        no_penalties=True,
+        prompt_token_ids=None,
+        frequency_penalties=none,
+        presence_penalties=none,
+        repetition_penalties=none,
+        output_token_ids=[[] for _ in range(size)],
+        allowed_token_ids_mask=None,
+        bad_words_token_ids={},
+        logitsprocs=LogitsProcessors(),
+    )
+
+
+def emitted(k: int, batches: int, with_draft_probs: bool = False) -> torch.Tensor:
+    """The tokens of ``batches`` x 512 requests with k drafts each: (requests, k + 1), -1 after the first rejection.
+
+    Without probabilities the drafts are the target's most probable tokens.
+    """
+    metadata = sampling_metadata(BATCH)
+    positions = torch.arange(k).repeat(BATCH)
+    ends = torch.arange(k, k * BATCH + 1, k)
+    out = []
+    for _ in range(batches):
+        logits = apply_sampling_constraints(TARGETS[positions].log() * TEMPERATURE, ends, metadata)
+        probs = logits.softmax(dim=-1)
+        bonus = torch.multinomial(TARGETS[k].expand(BATCH, -1), 1)
+        if with_draft_probs:
+            draft_probs = DRAFTS[positions]
+            drafts = torch.multinomial(draft_probs, 1).view(-1)
+        else:
+            draft_probs = None
+            drafts = TARGETS[positions].argmax(dim=-1)
+        out.append(rejection_sample(drafts, [k] * BATCH, k, ends, draft_probs, probs, bonus, metadata))
+    return torch.cat(out)
+
+
+def chi_squares(tokens: torch.Tensor) -> list[tuple[float, float]]:
+    """For each position: chi-square of the tokens that were emitted there against the target's law, and its p-value."""
+    found = []
+    for position, law in enumerate(TARGETS[: tokens.shape[1]]):
+        column = tokens[:, position]
+        counts = torch.bincount(column[column >= 0], minlength=len(law)).double()
+        result = chisquare(counts, law.double() / law.double().sum() * counts.sum())
+        found.append((float(result.statistic), float(result.pvalue)))
+    return found
