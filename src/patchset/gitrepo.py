@@ -21,6 +21,8 @@ BASE = "refs/tags/patchset/base"
 BRANCH = "refs/heads/patched"
 STACKS = "refs/patchset/stack/"
 SOURCES = "refs/patchset/source/"
+# While the lock of `project.exclusive` is in here, a git that outlives its killed command holds it until it has ended.
+INHERITED: set[int] = set()
 BUSY_STATES = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG")
 
 # The caller's git variables that say how to reach a network or whom to trust. All others (GIT_DIR, GIT_INDEX_FILE,
@@ -112,13 +114,7 @@ class Checkout:
         self._git = Git(path)
         self._git.update_environment(**self._env)
 
-    def run(
-        self,
-        *args: str,
-        data: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        pass_fds: tuple[int, ...] = (),
-    ) -> str:
+    def run(self, *args: str, data: bytes | None = None, env: Mapping[str, str] | None = None) -> str:
         """Run one git command, feed it `data`, return its output without the last newline."""
         with tempfile.TemporaryFile() if data else nullcontext() as feed:
             if data:
@@ -131,7 +127,7 @@ class Checkout:
                     with_extended_output=True,
                     with_exceptions=False,
                     env=env,
-                    pass_fds=pass_fds,
+                    pass_fds=tuple(INHERITED),
                 )
             except GitCommandNotFound as error:
                 raise PatchsetError("git was not found", "install git 2.31 or newer", Exit.SYSTEM) from error

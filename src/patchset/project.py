@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 
 from .errors import Exit, PatchsetError
-from .gitrepo import Checkout, is_absent, open_checkout
+from .gitrepo import INHERITED, Checkout, is_absent, open_checkout
 from .lock import Lock, load_lock
 from .patchfile import Patch, read_series
 
 LOCK = "patches/stack.toml"
-ORPHAN_WAIT = 10.0  # how long a killed command's last git process may take to end
+ORPHAN_WAIT = 10.0  # how long a killed command's last git processes may take to end
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def _lock_file(project: Project) -> Path:
 
 
 @contextmanager
-def exclusive(project: Project) -> Iterator[int]:
-    """Keep every other patchset command off the frameworks folder; yields the lock's file descriptor.
+def exclusive(project: Project) -> Iterator[None]:
+    """Keep every other patchset command off the frameworks folder.
 
     Raises PatchsetError (BUSY) naming the process that holds it.
     """
@@ -109,7 +109,7 @@ def exclusive(project: Project) -> Iterator[int]:
         deadline = time.monotonic() + ORPHAN_WAIT
         while not _try_flock(file.fileno()):
             pid = _read_pid(file)
-            # A killed command leaves at most one git process that still holds the lock; it ends soon.
+            # The gits that a killed command leaves behind still hold the lock; they end soon.
             if _alive(pid) or time.monotonic() > deadline:
                 raise PatchsetError(
                     f"another patchset command (process {pid or 'unknown'}) is at work in {project.frameworks}",
@@ -122,9 +122,11 @@ def exclusive(project: Project) -> Iterator[int]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        INHERITED.add(file.fileno())
         try:
-            yield file.fileno()
+            yield
         finally:
+            INHERITED.discard(file.fileno())
             file.truncate(0)
 
 

@@ -74,8 +74,8 @@ def _name_left_out(project: Project, chosen: dict[str, list[Patch]], name: str, 
 def _move_all(
     project: Project, target: Callable[[Checkout, Heads], str], features: list[str] | None, remarks: list[str]
 ) -> Result:
-    with exclusive(project) as lock_fd:
-        mended = mend(project, lock_fd)
+    with exclusive(project):
+        mended = mend(project)
         checkouts, absent = project.checkouts()
         if not checkouts:
             raise PatchsetError(f"{project.frameworks} holds no checkout", "run: patchset fetch", Exit.SOURCE)
@@ -96,7 +96,7 @@ def _move_all(
                 Exit.REFUSED,
             )
         moves = [move for move, _ in plans if move.old != move.new]
-        switch(project, moves, features, lock_fd)
+        switch(project, moves, features)
     return Result([move.name for move in moves], absent, mended, remarks)
 
 

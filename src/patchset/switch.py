@@ -98,7 +98,7 @@ def _under_a_file(where: Path, path: str) -> bool:
     return any(folder.is_symlink() or folder.is_file() for folder in folders)
 
 
-def switch(project: Project, moves: list[Move], features: list[str] | None, lock_fd: int) -> None:
+def switch(project: Project, moves: list[Move], features: list[str] | None) -> None:
     """Move all checkouts, which `check_movable` has passed, and record `features`. A failure in one puts all back.
 
     Raises PatchsetError (SYSTEM) where git fails, for instance at a full disk.
@@ -116,13 +116,11 @@ def switch(project: Project, moves: list[Move], features: list[str] | None, lock
         _write_journal(project, Journal(moves, recorded(project)))
         try:
             with ThreadPoolExecutor(len(moves)) as pool:
-                for _ in pool.map(
-                    lambda move: _checkout(open_checkout(project.path(move.name)), move.new, lock_fd), moves
-                ):
+                for _ in pool.map(lambda move: _checkout(open_checkout(project.path(move.name)), move.new), moves):
                     pass  # the first failure is raised here, once all have ended
             record(project, features)
         except (PatchsetError, OSError):
-            mend(project, lock_fd, locks_are_ours=False)
+            mend(project, locks_are_ours=False)
             raise
         journal_path(project).unlink()
 
@@ -145,7 +143,7 @@ def _refuse_locked(project: Project, moves: list[Move]) -> None:
         )
 
 
-def mend(project: Project, lock_fd: int, locks_are_ours: bool = True) -> list[str]:
+def mend(project: Project, locks_are_ours: bool = True) -> list[str]:
     """Put checkouts that a killed command left between two states back to the old one; returns their names.
 
     `locks_are_ours`: git's lock files there are the killed command's. (A git that fails removes its own.)
@@ -155,25 +153,24 @@ def mend(project: Project, lock_fd: int, locks_are_ours: bool = True) -> list[st
     with _undisturbed():
         for move in journal.moves:
             if not is_absent(project.path(move.name)):
-                _put_back(open_checkout(project.path(move.name)), move, lock_fd, locks_are_ours)
+                _put_back(open_checkout(project.path(move.name)), move, locks_are_ours)
         if journal.moves:
             record(project, journal.features)
             journal_path(project).unlink()
     return [move.name for move in journal.moves]
 
 
-def _checkout(checkout: Checkout, commit: str, lock_fd: int) -> None:
+def _checkout(checkout: Checkout, commit: str) -> None:
     heads = checkout.heads()
-    # lock_fd: if this process is killed, the git that it leaves behind still holds the lock until it has ended.
     if commit == heads.base:
-        checkout.run("checkout", "--quiet", "--detach", BASE, pass_fds=(lock_fd,))
+        checkout.run("checkout", "--quiet", "--detach", BASE)
         if heads.branch:
             checkout.run("update-ref", "-d", BRANCH)
     else:
-        checkout.run("checkout", "--quiet", "-B", "patched", commit, pass_fds=(lock_fd,))
+        checkout.run("checkout", "--quiet", "-B", "patched", commit)
 
 
-def _put_back(checkout: Checkout, move: Move, lock_fd: int, locks_are_ours: bool) -> None:
+def _put_back(checkout: Checkout, move: Move, locks_are_ours: bool) -> None:
     heads = checkout.heads()
     if not {move.old, move.new} <= heads.ours:
         return  # removed and fetched again since
@@ -217,9 +214,11 @@ def _put_back(checkout: Checkout, move: Move, lock_fd: int, locks_are_ours: bool
             _remove(checkout.path, path)
     kept = b"\0".join(path.encode("utf-8", "surrogateescape") for path, (old, _) in contents.items() if old is not None)
     # -f: over what is there, which was found to be git's own; -u: with file times, so that status need not read them.
-    checkout.run("checkout-index", "-f", "-u", "-z", "--stdin", data=kept, pass_fds=(lock_fd,))
+    checkout.run("checkout-index", "-f", "-u", "-z", "--stdin", data=kept)
     if move.old == heads.base:
         checkout.run("update-ref", "--no-deref", "HEAD", move.old)
+        if heads.branch in heads.ours:
+            checkout.run("update-ref", "-d", BRANCH)
     else:
         checkout.run("update-ref", BRANCH, move.old)
         checkout.run("symbolic-ref", "HEAD", BRANCH)

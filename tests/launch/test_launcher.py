@@ -256,6 +256,18 @@ def test_a_temporary_folder_too_long_for_sockets(launch, tmp_path):
     assert "TMPDIR=/tmp" in run.output
 
 
+def test_folders_that_only_the_env_script_names(tmp_path):
+    """The launcher itself looks there too, not only what it starts."""
+    (tmp_path / "train.sh").write_text("exit 0\n")
+    for name in ("FRAMEWORKS_DIR", "TMPDIR"):
+        folder = tmp_path / ("x" * 80)
+        folder.mkdir(exist_ok=True)
+        (tmp_path / "env.sh").write_text(f"export {name}={folder}\n")
+        done = call(str(tmp_path / "train.sh"), str(tmp_path / "env.sh"))
+        assert done.returncode != 0
+        assert str(folder) in done.stderr, done.stderr
+
+
 def test_an_outputs_folder_that_cannot_be_made(launch, tmp_path):
     (tmp_path / "file").write_text("")
     run = launch("exit 0", OUTPUTS_DIR=str(tmp_path / "file"))

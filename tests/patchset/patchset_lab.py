@@ -171,6 +171,8 @@ class Lab:
     def assert_clean(self) -> None:
         for name in self.keys:
             assert git(self.frameworks / name, "status", "--porcelain", "--ignored") == ""
+            current = git(self.frameworks / name, "branch", "--show-current")
+            assert git(self.frameworks / name, "branch", "--format=%(refname:short)", "--list", "patched") == current
 
 
 class Index(http.server.ThreadingHTTPServer):

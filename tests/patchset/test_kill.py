@@ -235,16 +235,18 @@ def test_ctrl_c_during_apply_is_all_or_nothing(lab: Lab, shim: Path, number: int
     assert set(lab.states().values()) == {"applied"}
 
 
-def test_an_orphaned_git_is_waited_for(lab: Lab, shim: Path) -> None:
+@pytest.mark.parametrize("call", ["checkout", "update-ref"])
+def test_an_orphaned_git_is_waited_for(lab: Lab, shim: Path, call: str) -> None:
     """Only the Python process is killed; its git goes on for a while, and the next command waits for it."""
+    lab.ok("apply")
     (shim / "git").write_text(
-        f'#!/bin/bash\n[ "$1" = checkout ] && {{ kill -9 $PPID; sleep 1; }}\nexec {REAL_GIT} "$@"\n'
+        f'#!/bin/bash\n[ "$1" = {call} ] && {{ kill -9 $PPID; sleep 1; }}\nexec {REAL_GIT} "$@"\n'
     )
-    assert lab.finish(lab.spawn("apply", PATH=f"{shim}:{os.environ['PATH']}")).code == -9
+    assert lab.finish(lab.spawn("unapply", PATH=f"{shim}:{os.environ['PATH']}")).code == -9
     start = time.monotonic()
-    lab.ok("unapply")
+    lab.ok("apply")
     assert time.monotonic() - start > 0.5
-    assert set(lab.states().values()) == {"not applied"}
+    assert set(lab.states().values()) == {"applied"}
     lab.assert_clean()
 
 

@@ -1,4 +1,4 @@
-"""What an env script exports, read in a shell of its own: it can neither end the launcher nor change its variables."""
+"""What an env script exports, read in a shell of its own: it cannot end the launcher."""
 
 import os
 import subprocess

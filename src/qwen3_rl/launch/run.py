@@ -147,6 +147,8 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
     for script in (train_script, env_script):
         check_script(script)
     env = source_environment(env_script)
+    os.environ.clear()  # for this process too: TMPDIR and FRAMEWORKS_DIR may come from there
+    os.environ.update(env)
     settings = read_settings(env)
     say("patched trees:")
     for line in attest(find_project(None)):

@@ -27,12 +27,10 @@ from qwen3_rl.sam.automaton import (
     open_group,
     suffix_state,
 )
+from qwen3_rl.sam.config import check_settings
 from qwen3_rl.sam.model import new_weights
 
-MIN_BYTES = 1 << 18
-MAX_BYTES = 8 << 30  # words of the arena are named by int32
 GROUP_BYTES = 1 << 14  # one known group for each of these at most, which bounds the bookkeeping outside the arena
-SHARINGS = ("self", "group")
 
 
 @dataclass(frozen=True)
@@ -81,19 +79,16 @@ class SamDrafter:
         min_probability: float = 0.0,
         max_match: int = 24,
     ):
-        for name, value, low, high in (
-            ("k", k, 1, 64),
-            ("max_bytes", max_bytes, MIN_BYTES, MAX_BYTES),
-            ("history_tokens", history_tokens, 0, 1 << 30),
-            ("min_match", min_match, 1, max_match),
-            ("per_match", per_match, 1, 1e9),
-            ("min_probability", min_probability, 0, 1),
-            ("max_match", max_match, 1, 1024),
-        ):
-            if not low <= value <= high:
-                raise ValueError(f"{name} = {value} is outside {low} to {high}")
-        if sharing not in SHARINGS:
-            raise ValueError(f"sharing = {sharing!r} is none of {', '.join(SHARINGS)}")
+        check_settings(
+            k=k,
+            max_bytes=max_bytes,
+            sharing=sharing,
+            history_tokens=history_tokens,
+            min_match=min_match,
+            per_match=per_match,
+            min_probability=min_probability,
+            max_match=max_match,
+        )
         self.k = k
         self.max_bytes = max_bytes
         self.sharing = sharing
@@ -197,6 +192,11 @@ class SamDrafter:
         if mem[state + LINK] == NONE:
             return Match(0, 0, 0, 0)
         return Match(int(length), int(mem[state + COUNT]), int(mem[state + FIRST]), int(mem[state + LAST]))
+
+    def shares(self, req_id: Hashable) -> bool:
+        """Whether a running request's group holds text of other requests too, running or finished."""
+        group = self._slot_groups[self._slots[req_id]]
+        return len(group.running) > 1 or bool(self._group_rows[group.row, TEXT] != NONE)
 
     def stats(self) -> dict[str, int]:
         """Numbers of running requests and known groups, bytes in use and their bound, groups evicted so far."""

@@ -1,0 +1,77 @@
+"""vLLM's rejection sampler on a CPU: the same decisions as its Triton kernels, and right log-probs."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from vllm.v1.sample.logits_processor import LogitsProcessors
+from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.sample.ops.bad_words import apply_bad_words_with_drafts
+from vllm.v1.sample.rejection_sampler import RejectionSampler
+from vllm.v1.sample.sampler import Sampler
+from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
+
+from patchset.project import find_project
+
+CASES = int(os.environ.get("SAM_TRITON_CASES", "10"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_torch_decides_as_triton_does(tmp_path):
+    checkout = find_project(None).path("vllm")
+    source = tmp_path / "rejection_sampler.py"
+    show = ["git", "-C", checkout, "show", "patchset/base:vllm/v1/sample/rejection_sampler.py"]
+    source.write_bytes(subprocess.run(show, check=True, capture_output=True).stdout)
+    script = Path(__file__).with_name("against_triton.py")
+    done = subprocess.run([sys.executable, script, source, str(CASES)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.splitlines()[-1]) == CASES * 12
+
+
+def metadata(requests: int, **settings) -> SamplingMetadata:
+    settings = {"temperature": torch.full((requests,), 0.5), "all_greedy": False, "all_random": True, **settings}
+    defaults = {
+        "top_p": None,
+        "top_k": None,
+        "generators": {},
+        "no_penalties": True,
+        "prompt_token_ids": None,
+        **dict.fromkeys(("frequency_penalties", "presence_penalties", "repetition_penalties"), torch.tensor([])),
+        "output_token_ids": [[] for _ in range(requests)],
+        "allowed_token_ids_mask": None,
+        "bad_words_token_ids": {},
+        "logitsprocs": LogitsProcessors(),
+        "max_num_logprobs": 0,
+    }
+    return SamplingMetadata(**{**defaults, **settings})
+
+
+@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_raw_logprobs_stay_raw(mode, dtype):
+    # Requests with drafts of 2, 1 and 0 tokens; in the logits each one's draft positions, then its bonus.
+    drafts = SpecDecodeMetadata.make_dummy([[1, 2], [3], []], torch.device("cpu"))
+    drafts.target_logits_indices = torch.tensor([0, 1, 3])
+    drafts.bonus_logits_indices = torch.tensor([2, 4, 5])
+    logits = torch.randn(6, 8, generator=torch.Generator().manual_seed(0)) * 2
+    logits[[0, 3], [1, 3]] += 9  # sure to be accepted
+    logits[1, 2] -= 99  # sure to be refused
+    logits = logits.to(dtype)
+    expected = (logits.float() / (0.5 if mode == "processed_logprobs" else 1)).log_softmax(-1)
+    sampled = RejectionSampler(Sampler(mode))(drafts, None, logits.clone(), metadata(3))
+    emitted = sampled.sampled_token_ids
+    assert (emitted >= 0).tolist() == [[True, True, False], [True, True, False], [True, False, False]]
+    tokens = emitted[emitted >= 0].long()
+    wanted = expected[[0, 1, 3, 4, 5]].gather(1, tokens[:, None])
+    torch.testing.assert_close(sampled.logprobs_tensors.logprobs[:, :1], wanted)
+
+
+def test_bad_words_hit_their_own_rows():
+    logits = torch.zeros(3, 8)
+    # Request 0 has a draft of two and no bad words, request 1 a draft of one and the bad words (5) and (4, 6).
+    apply_bad_words_with_drafts(logits, {1: [[5], [4, 6]]}, [[1], [1, 2], [4]], [2, 1])
+    assert logits.isneginf().nonzero().tolist() == [[2, 5], [2, 6]]
