@@ -15,13 +15,9 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")  # torch_npu's and its neighbours'
 
 
-@pytest.fixture
-def unpinned(monkeypatch):
-    """Pinned memory needs an accelerator's driver: the same tensors in ordinary memory."""
-    import torch
+@pytest.fixture(name="unpinned")
+def _unpinned():
+    from verification_law import unpinned
 
-    def without_pinning(make):
-        return lambda *args, pin_memory=False, **kwargs: make(*args, **kwargs)
-
-    for name in ("arange", "full", "ones", "tensor", "zeros"):
-        monkeypatch.setattr(torch, name, without_pinning(getattr(torch, name)))
+    with unpinned():
+        yield

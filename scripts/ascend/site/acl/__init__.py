@@ -14,3 +14,6 @@ def __getattr__(name: str):
     if name.startswith("__"):
         raise AttributeError(name)
     return missing(f"acl.{name}")
+
+
+from acl import rt  # noqa: E402, F401 (needs `missing`)
