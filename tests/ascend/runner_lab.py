@@ -9,8 +9,12 @@ import torch
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.cudagraph_dispatcher import CudagraphDispatcher
-from vllm.v1.outputs import SamplerOutput
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput, SamplerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.worker.gpu_input_batch import CachedRequestState
 from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
 from vllm_ascend.worker.npu_input_batch import NPUInputBatch
@@ -114,3 +118,35 @@ def step(runner: NPUModelRunner, sampled: list[list[int]], verified: dict[str, l
     output = SamplerOutput(sampled_token_ids=tokens, logprobs_tensors=None)
     _, valid, *_ = runner._bookkeeping_sync(scheduled, output, None, torch.empty(0), 0, None)
     return runner.propose_draft_token_ids(valid, None, scheduled, None, None, 0, None, None)
+
+
+def scheduler(config: VllmConfig) -> Scheduler:
+    """vLLM's scheduler of that engine, with memory for all requests."""
+    config.cache_config.num_gpu_blocks = 64
+    config.cache_config.enable_prefix_caching = False
+    spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.bfloat16)
+    kv_cache = KVCacheConfig(num_blocks=64, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
+    return Scheduler(config, kv_cache, StructuredOutputManager(config), block_size=16)
+
+
+def scheduled_after(config: VllmConfig, prompts: list[list[int]], drafts: list[list[int]]) -> list[int]:
+    """How many tokens of each prompt's request the step takes that follows a prefill and these drafts."""
+    engine = scheduler(config)
+    names = [str(i) for i in range(len(prompts))]
+    for name, prompt in zip(names, prompts, strict=True):
+        params = SamplingParams(max_tokens=MAX_MODEL_LEN)
+        engine.add_request(Request(name, prompt, params, pooling_params=None, eos_token_id=None))
+    first = engine.schedule()
+    assert first.num_scheduled_tokens == {name: len(prompt) for name, prompt in zip(names, prompts, strict=True)}
+    sampled = ModelRunnerOutput(
+        req_ids=names,
+        req_id_to_index={name: i for i, name in enumerate(names)},
+        sampled_token_ids=[[7] for _ in names],
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=[],
+    )
+    engine.update_from_output(first, sampled)
+    engine.update_draft_token_ids(DraftTokenIds(names, drafts))
+    taken = engine.schedule().num_scheduled_tokens
+    return [taken[name] for name in names]

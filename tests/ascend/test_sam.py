@@ -1,7 +1,7 @@
 """SAM in vllm-ascend: from the engine's arguments to the drafts that the model runner hands to the scheduler."""
 
 import pytest
-from runner_lab import MAX_MODEL_LEN, K, add_request, engine_config, model_runner, step
+from runner_lab import MAX_MODEL_LEN, K, add_request, engine_config, model_runner, scheduled_after, step
 from vllm.config import CUDAGraphMode
 from vllm_ascend.spec_decode.interface import Proposer
 from vllm_ascend.utils import speculative_enable_dispatch_gmm_combine_decode
@@ -72,6 +72,14 @@ def test_no_padding_while_a_prompt_is_being_computed(tmp_path):
     runner.discard_request_indices.np[0] = 1  # b's token does not count yet
     runner.num_discarded_requests = 1
     assert step(runner, [[3], [14]]) == [[4, 5, 6], []]
+
+
+def test_the_scheduler_takes_padded_drafts_whole_up_to_the_models_length(tmp_path):
+    config = engine_config(tmp_path)
+    drafts = [[4, 5, 6], [14] * K]
+    longest = [1] * (MAX_MODEL_LEN - K - 2)  # with the token that was sampled: the longest that is padded for
+    assert scheduled_after(config, [[1, 2], longest], drafts) == [K + 1, K + 1]
+    assert scheduled_after(config, [[1, 2], [1, *longest]], drafts) == [K + 1, K]
 
 
 @pytest.mark.parametrize(("length", "fits"), [(MAX_MODEL_LEN - K - 1, True), (MAX_MODEL_LEN - K, False)])

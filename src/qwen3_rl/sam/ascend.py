@@ -1,4 +1,4 @@
-"""`AscendSamProposer`: SAM in vllm-ascend's model runner. Imported by its `get_spec_decode_method`, for method `sam`."""
+"""`AscendSamProposer`: SAM in vllm-ascend's model runner, whose `get_spec_decode_method` makes it for method `sam`."""
 
 from typing import Any
 

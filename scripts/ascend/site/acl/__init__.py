@@ -16,4 +16,4 @@ def __getattr__(name: str):
     return missing(f"acl.{name}")
 
 
-from acl import rt  # noqa: E402, F401 (needs `missing`)
+import acl.rt  # noqa: E402, F401 (needs `missing`; by name, since "from" would ask __getattr__)
