@@ -56,9 +56,12 @@ def test_no_padding_without_graphs(tmp_path):
 
 
 def test_no_padding_where_ragged_batches_have_graphs(tmp_path):
-    runner = waiting_runner(tmp_path, "FULL")
-    assert runner.cudagraph_dispatcher.dispatch(5, uniform_decode=False, has_lora=False)[0] == CUDAGraphMode.FULL
-    assert step(runner, [[3], [14]]) == [[4, 5, 6], []]
+    runner = waiting_runner(tmp_path, "FULL", num_speculative_tokens=4)
+    dispatch = runner.cudagraph_dispatcher.dispatch
+    assert dispatch(6, uniform_decode=False, has_lora=False)[0] == CUDAGraphMode.FULL
+    with pytest.raises(AssertionError):  # no graph of a multiple of five tokens: padding would stop the engine
+        dispatch(10, uniform_decode=True, has_lora=False)
+    assert step(runner, [[3], [14]]) == [[4, 5, 6, 7], []]
 
 
 def test_no_padding_beyond_the_largest_graph(tmp_path):

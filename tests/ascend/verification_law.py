@@ -1,10 +1,11 @@
 """The law of the tokens that vllm-ascend's rejection sampler emits, against the target's distribution.
 
-    .venv-ascend/bin/python tests/ascend/verification_law.py
+    .venv-ascend/bin/python tests/ascend/verification_law.py [DEVICE]
 
-prints docs/ascend.md's table for the vllm_ascend that Python imports.
+prints docs/ascend.md's table for the vllm_ascend that Python imports; on the device `npu` Triton's kernels run.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
@@ -72,19 +73,20 @@ def emitted(k: int, batches: int, with_draft_probs: bool = False) -> torch.Tenso
     Without probabilities the drafts are the target's most probable tokens.
     """
     metadata = sampling_metadata(BATCH)
+    targets, draft_laws = (law.to(torch.get_default_device()) for law in (TARGETS, DRAFTS))
     positions = torch.arange(k).repeat(BATCH)
     ends = torch.arange(k, k * BATCH + 1, k)
     out = []
     for _ in range(batches):
-        logits = apply_sampling_constraints(TARGETS[positions].log() * TEMPERATURE, ends, metadata)
+        logits = apply_sampling_constraints(targets[positions].log() * TEMPERATURE, ends, metadata)
         probs = logits.softmax(dim=-1)
-        bonus = torch.multinomial(TARGETS[k].expand(BATCH, -1), 1)
+        bonus = torch.multinomial(targets[k].expand(BATCH, -1), 1)
         if with_draft_probs:
-            draft_probs = DRAFTS[positions]
+            draft_probs = draft_laws[positions]
             drafts = torch.multinomial(draft_probs, 1).view(-1)
         else:
             draft_probs = None
-            drafts = TARGETS[positions].argmax(dim=-1)
+            drafts = targets[positions].argmax(dim=-1)
         out.append(rejection_sample(drafts, [k] * BATCH, k, ends, draft_probs, probs, bonus, metadata))
     return torch.cat(out)
 
@@ -93,7 +95,7 @@ def chi_squares(tokens: torch.Tensor) -> list[tuple[float, float]]:
     """For each position: chi-square of the tokens that were emitted there against the target's law, and its p-value."""
     found = []
     for position, law in enumerate(TARGETS[: tokens.shape[1]]):
-        column = tokens[:, position]
+        column = tokens[:, position].cpu()
         counts = torch.bincount(column[column >= 0], minlength=len(law)).double()
         result = chisquare(counts, law.double() / law.double().sum() * counts.sum())
         found.append((float(result.statistic), float(result.pvalue)))
@@ -101,6 +103,7 @@ def chi_squares(tokens: torch.Tensor) -> list[tuple[float, float]]:
 
 
 def main() -> None:
+    torch.set_default_device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
     print("| k | drafts | chi-square at each position, 5 degrees of freedom | smallest p | tokens a step |")
     print("|---|---|---|---|---|")
     for k in (1, 2, 3, 4):
