@@ -1,36 +1,50 @@
-"""One behaviour a patch that lets vLLM speculate on a CPU."""
+"""One behaviour a patch that lets vLLM speculate on a CPU, with a method of vLLM's own where one will do."""
 
 from types import SimpleNamespace
 
 import pytest
-from engine_lab import SAM, drafted, engine, engine_counts, generate, greedy, prompts_of
+from engine_lab import SAM, engine, engine_counts, generate, greedy, prompts_of
 from vllm import SamplingParams
-from vllm.v1.worker import cpu_model_runner
+from vllm.sampling_params import StructuredOutputsParams
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
 
 
-@pytest.mark.parametrize(("method", "taken"), [("ngram", True), ("suffix", True), ("sam", True), ("eagle", False)])
-def test_the_cpu_takes_methods_without_a_draft_model(method, taken, monkeypatch):
+def test_the_cpu_takes_methods_without_a_draft_model(monkeypatch):
     import torch
+    from vllm.v1.worker import cpu_model_runner
 
-    def base(self, vllm_config, device):
-        self.speculative_config = SimpleNamespace(method=method)
+    def runner(method):
+        def base(self, vllm_config, device):
+            self.speculative_config = SimpleNamespace(method=method)
 
-    monkeypatch.setattr(cpu_model_runner.GPUModelRunner, "__init__", base)
-    monkeypatch.setattr(cpu_model_runner.CPUModelRunner, "_postprocess_tensors", lambda self: None)
-    if taken:
-        cpu_model_runner.CPUModelRunner(None, torch.device("cpu"))
-    else:
-        with pytest.raises(AssertionError, match="'eagle' needs a draft model"):
-            cpu_model_runner.CPUModelRunner(None, torch.device("cpu"))
+        monkeypatch.setattr(cpu_model_runner.GPUModelRunner, "__init__", base)
+        monkeypatch.setattr(cpu_model_runner.CPUModelRunner, "_postprocess_tensors", lambda self: None)
+        return cpu_model_runner.CPUModelRunner(None, torch.device("cpu"))
+
+    for method in ("ngram", "suffix", "sam"):
+        runner(method)
+    with pytest.raises(AssertionError, match="'eagle' needs a draft model"):
+        runner("eagle")
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_drafts_are_verified_on_a_cpu(tiny, temperature):
-    llm = engine(tiny, SAM)
-    params = SamplingParams(temperature=temperature, top_k=2, max_tokens=60, ignore_eos=True)
-    outputs = generate(llm, prompts_of(3), params)
-    assert [len(tokens) for tokens in outputs] == [60, 60, 60]
-    assert drafted(llm)["draft_tokens"] > 0
+def test_the_in_process_engine_verifies_drafts(tiny, monkeypatch):
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    seen = []
+    monkeypatch.setattr(Scheduler, "update_draft_token_ids", lambda self, drafts: seen.append(drafts))
+    generate(engine(tiny, NGRAM), prompts_of(2), greedy(60))
+    assert any(draft for drafts in seen for draft in drafts.draft_token_ids)
+
+
+def test_drafts_are_verified_on_a_cpu(tiny):
+    llm = engine(tiny, NGRAM)
+    for temperature in (0.0, 0.8):
+        before = engine_counts(llm)
+        params = SamplingParams(temperature=temperature, top_k=2, max_tokens=60, ignore_eos=True)
+        assert [len(tokens) for tokens in generate(llm, prompts_of(3), params)] == [60, 60, 60]
+        after = engine_counts(llm)
+        assert 0 < after["accepted_tokens"] - before["accepted_tokens"] < after["draft_tokens"] - before["draft_tokens"]
 
 
 def test_the_triton_placeholder_rounds_up():
@@ -40,22 +54,22 @@ def test_the_triton_placeholder_rounds_up():
     assert rounded == [1, 2, 4, 4, 8, 262144]
 
 
-def test_the_in_process_engine_verifies_drafts(tiny):
-    llm = engine(tiny, SAM)
-    generate(llm, prompts_of(2), greedy(100))
-    counted = engine_counts(llm)
-    stats = drafted(llm)
-    assert counted == {name: stats[name] for name in ("draft_tokens", "accepted_tokens")}
-
-
-@pytest.mark.parametrize("speculation", [None, SAM], ids=["off", "sam"])
-def test_a_seed_survives_chunked_prefill(tiny, speculation):
+def seeded(tiny, speculation, batched: int) -> list[list[int]]:
+    llm = engine(tiny, speculation, max_num_batched_tokens=batched, enable_prefix_caching=False)
     params = SamplingParams(temperature=1.0, seed=7, max_tokens=8, ignore_eos=True)
-    (prompt,) = prompts_of(1, tokens=100)
-    outputs = [
-        generate(
-            engine(tiny, speculation, max_num_batched_tokens=batched, enable_prefix_caching=False), [prompt], params
-        )
-        for batched in (512, 40)
-    ]
-    assert outputs[0] == outputs[1]
+    return generate(llm, prompts_of(1, tokens=100), params)
+
+
+def test_a_seed_survives_chunked_prefill(tiny):
+    assert seeded(tiny, None, 40) == seeded(tiny, None, 512)
+
+
+def test_a_seed_survives_chunked_prefill_under_speculation(tiny):
+    assert seeded(tiny, SAM, 40) == seeded(tiny, SAM, 512)
+
+
+def test_a_grammar_beside_other_requests(tiny):
+    llm = engine(tiny, None)
+    constrained = greedy(10, structured_outputs=StructuredOutputsParams(regex="(ab)+"))
+    outputs = generate(llm, prompts_of(2), [constrained, greedy(10)])
+    assert llm.get_tokenizer().decode(outputs[0]) == "ababababab"

@@ -50,9 +50,17 @@ def metadata(requests: int, **settings) -> SamplingMetadata:
     return SamplingMetadata(**{**defaults, **settings})
 
 
-@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_raw_logprobs_stay_raw(mode, dtype):
+def test_raw_logprobs_stay_raw():
+    check_logprobs("raw_logprobs", torch.float32)
+    check_logprobs("raw_logprobs", torch.bfloat16)
+
+
+def test_processed_logprobs_are_processed():
+    check_logprobs("processed_logprobs", torch.float32)
+    check_logprobs("processed_logprobs", torch.bfloat16)
+
+
+def check_logprobs(mode: str, dtype: torch.dtype) -> None:
     # Requests with drafts of 2, 1 and 0 tokens; in the logits each one's draft positions, then its bonus.
     drafts = SpecDecodeMetadata.make_dummy([[1, 2], [3], []], torch.device("cpu"))
     drafts.target_logits_indices = torch.tensor([0, 1, 3])
@@ -75,3 +83,13 @@ def test_bad_words_hit_their_own_rows():
     # Request 0 has a draft of two and no bad words, request 1 a draft of one and the bad words (5) and (4, 6).
     apply_bad_words_with_drafts(logits, {1: [[5], [4, 6]]}, [[1], [1, 2], [4]], [2, 1])
     assert logits.isneginf().nonzero().tolist() == [[2, 5], [2, 6]]
+
+
+def test_allowed_tokens_without_penalties():
+    drafts = SpecDecodeMetadata.make_dummy([[1, 2], [3]], torch.device("cpu"))
+    # Request 1 may only write token 4.
+    settings = metadata(
+        2, allowed_token_ids_mask=torch.tensor([[False] * 5, [True] * 4 + [False]]), output_token_ids=[]
+    )
+    logits = RejectionSampler(Sampler()).apply_logits_processors(torch.zeros(3, 5), settings, drafts)
+    assert logits.isneginf().nonzero().tolist() == [[2, 0], [2, 1], [2, 2], [2, 3]]

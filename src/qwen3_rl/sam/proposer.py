@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
@@ -29,11 +30,23 @@ def batch_limit() -> int:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """A running request: the engine's own record of it, its tokens that the drafter knows, its last draft's length."""
+    """A running request."""
 
-    record: Any
-    known: int
-    drafted: int = 0
+    req_id: str
+    record: Any  # the engine's own
+    known: int  # tokens that the drafter has, the prompt's among them
+    most: int  # tokens that it can come to
+    drafted: int = 0  # length of its last draft
+
+
+@dataclass(slots=True)
+class _Step:
+    """What a step brought to one row of the batch."""
+
+    row: int
+    request: _Request
+    tokens: np.ndarray
+    room: int  # draft tokens that can still become output
 
 
 class SamProposer:
@@ -71,23 +84,25 @@ class SamProposer:
         request (None: it checked all drafts of the last call).
         """
         self._finish_missing(requests)
-        req_ids = input_batch.req_ids
-        lengths = input_batch.num_tokens_no_spec[: len(req_ids)].tolist()
-        prompts = input_batch.num_prompt_tokens[: len(req_ids)].tolist()
-        new = [
-            self._new_tokens(req_id, input_batch.token_ids_cpu[i], prompts[i], lengths[i], requests)
-            for i, req_id in enumerate(req_ids)
-        ]
-        self._observe(req_ids, new, verified)
-        self._level = self._gate.draft_tokens(len(req_ids))
-        rooms = [
-            min(self._level, self._room(requests[req_id], prompts[i], lengths[i]))
-            if len(new[i]) and req_id not in input_batch.spec_decode_unsupported_reqs
-            else 0
-            for i, req_id in enumerate(req_ids)
-        ]
-        self._feed([i for i, room in enumerate(rooms) if room <= 0 and len(new[i])], req_ids, new)
-        return self._draft([i for i, room in enumerate(rooms) if room > 0], req_ids, new, rooms)
+        batch = len(input_batch.req_ids)
+        steps = self._new_tokens(input_batch, requests)
+        self._observe(batch, steps, verified)
+        self._level = self._gate.draft_tokens(batch)
+        unsupported = input_batch.spec_decode_unsupported_reqs
+        drafts: list[list[int]] = [[] for _ in range(batch)]
+        asked, fed = [], []
+        for step in steps:
+            wanted = self._level > 0 and step.room > 0 and step.request.req_id not in unsupported
+            (asked if wanted else fed).append(step)
+        if fed:
+            self._drafter.extend_batch(*_packed(fed))
+        if asked:
+            tokens, lengths = self._drafter.propose(*_packed(asked))
+            for step, draft, length in zip(asked, tokens.tolist(), lengths.tolist(), strict=True):
+                if length:
+                    drafts[step.row] = draft[: min(length, step.room, self._level)]
+                    self._count_draft(step.request, len(drafts[step.row]))
+        return drafts
 
     def stats(self) -> dict[str, float]:
         """Since the start: steps, drafts, draft_tokens that were verified, accepted_tokens, group_hits (drafts for
@@ -103,66 +118,56 @@ class SamProposer:
             self._drafter.finish(req_id)
             del self._running[req_id]
 
-    def _new_tokens(
-        self, req_id: str, row: np.ndarray, prompt: int, length: int, requests: Mapping[str, Any]
-    ) -> np.ndarray:
-        """The request's tokens that the drafter doesn't know; empty while its prompt is being computed."""
-        known = self._running.get(req_id)
-        if known is None:
-            self._drafter.add_request(req_id, row[:prompt])
-            known = self._running[req_id] = _Request(requests[req_id], prompt)
-        tokens = row[known.known : length]
-        known.known = length
-        return tokens
+    def _new_tokens(self, input_batch: Any, requests: Mapping[str, Any]) -> list[_Step]:
+        """The tokens that the drafter doesn't know; no step for a request whose prompt is still being computed."""
+        steps = []
+        lengths = input_batch.num_tokens_no_spec[: len(input_batch.req_ids)].tolist()
+        for row, (req_id, length) in enumerate(zip(input_batch.req_ids, lengths, strict=True)):
+            request = self._running.get(req_id)
+            if request is None:
+                prompt = input_batch.token_ids_cpu[row, : input_batch.num_prompt_tokens[row]]
+                request = self._begin(req_id, requests[req_id], prompt)
+            if length > request.known:
+                # The engine adds a token of its own to those of a draft that it accepts.
+                room = request.most - length - 1
+                steps.append(_Step(row, request, input_batch.token_ids_cpu[row, request.known : length], room))
+                request.known = length
+        return steps
 
-    def _room(self, record: Any, prompt: int, length: int) -> int:
-        """How many draft tokens can still become output: the engine adds one of its own to those it accepts."""
-        room = self._max_model_len - length
+    def _begin(self, req_id: str, record: Any, prompt: np.ndarray) -> _Request:
+        self._drafter.add_request(req_id, prompt)
         params = record.sampling_params
+        most = self._max_model_len
         if params is not None and params.max_tokens is not None:
-            room = min(room, params.max_tokens - (length - prompt))
-        return room - 1
+            most = min(most, len(prompt) + params.max_tokens)
+        self._running[req_id] = _Request(req_id, record, len(prompt), most)
+        return self._running[req_id]
 
-    def _observe(
-        self, req_ids: Sequence[str], new: list[np.ndarray], verified: Mapping[str, Sequence[int]] | None
-    ) -> None:
+    def _observe(self, batch: int, steps: list[_Step], verified: Mapping[str, Sequence[int]] | None) -> None:
         """Count the step that just ended, and tell the gate."""
         drafted = accepted = 0
-        for req_id, tokens in zip(req_ids, new, strict=True):
-            known = self._running[req_id]
-            checked = known.drafted if verified is None else len(verified.get(req_id, ()))
-            known.drafted = 0
-            if checked and len(tokens):
+        decoded = set()
+        for step in steps:
+            request = step.request
+            decoded.add(request.req_id)
+            checked = request.drafted if verified is None else len(verified.get(request.req_id, ()))
+            request.drafted = 0
+            if checked:
                 drafted += checked
-                accepted += min(len(tokens) - 1, checked)
+                accepted += min(len(step.tokens) - 1, checked)
         now = perf_counter()
-        decoded = {req_id for req_id, tokens in zip(req_ids, new, strict=True) if len(tokens)}
-        if len(decoded) == len(req_ids) and decoded <= self._decoded:  # nothing was prefilled
-            self._gate.observe(len(req_ids), accepted, now - self._last_call)
+        if len(decoded) == batch and decoded <= self._decoded:  # nothing was prefilled
+            self._gate.observe(batch, accepted, now - self._last_call)
         self._last_call = now
         self._decoded = decoded
         self._counts["steps"] += 1
         self._counts["draft_tokens"] += drafted
         self._counts["accepted_tokens"] += accepted
 
-    def _feed(self, rows: list[int], req_ids: Sequence[str], new: list[np.ndarray]) -> None:
-        if rows:
-            self._drafter.extend_batch([req_ids[i] for i in rows], *_packed(rows, new))
-
-    def _draft(
-        self, rows: list[int], req_ids: Sequence[str], new: list[np.ndarray], rooms: list[int]
-    ) -> list[list[int]]:
-        drafts: list[list[int]] = [[] for _ in req_ids]
-        if not rows:
-            return drafts
-        tokens, lengths = self._drafter.propose([req_ids[i] for i in rows], *_packed(rows, new))
-        for i, row, length in zip(rows, tokens.tolist(), lengths.tolist(), strict=True):
-            drafts[i] = row[: min(length, rooms[i])]
-            if drafts[i]:
-                self._running[req_ids[i]].drafted = len(drafts[i])
-                self._counts["drafts"] += 1
-                self._counts["group_hits"] += self._drafter.shares(req_ids[i])
-        return drafts
+    def _count_draft(self, request: _Request, length: int) -> None:
+        request.drafted = length
+        self._counts["drafts"] += 1
+        self._counts["group_hits"] += self._drafter.shares(request.req_id)
 
 
 def _compile(drafter: SamDrafter) -> None:
@@ -173,8 +178,8 @@ def _compile(drafter: SamDrafter) -> None:
     drafter.clear()
 
 
-def _packed(rows: list[int], new: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens, offsets) as SamDrafter takes them."""
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(new[i]) for i in rows], out=offsets[1:])
-    return np.concatenate([new[i] for i in rows]), offsets
+def _packed(steps: list[_Step]) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """(req_ids, tokens, offsets) as SamDrafter takes them."""
+    offsets = list(accumulate((len(step.tokens) for step in steps), initial=0))
+    tokens = np.concatenate([step.tokens for step in steps])
+    return [step.request.req_id for step in steps], tokens, np.array(offsets)
