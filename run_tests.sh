@@ -8,6 +8,7 @@ cd "$root"
 bash download_frameworks_source_code.sh
 bash apply_all_patches.sh
 bash build_project.sh --target cpu
+bash scripts/ascend_venv.sh
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 
 export PATH=$root/.venv/bin:$PATH
@@ -15,4 +16,12 @@ export VLLM_PATH=${VLLM_PATH:-$root/frameworks/vllm} # the n-gram proposer that 
 ruff check .
 ruff format --check .
 shellcheck ./*.sh scripts/*.sh internal/*.sh .ci/run
-exec python -m pytest "$@"
+# vLLM-Ascend needs another torch, hence an environment of its own.
+ascend=(.venv-ascend/bin/python -m pytest)
+if [[ ${1:-} == tests/ascend* ]]; then
+    exec "${ascend[@]}" "$@"
+fi
+python -m pytest "$@"
+if (($# == 0)); then
+    "${ascend[@]}" tests/ascend
+fi

@@ -45,8 +45,9 @@ def test_torch_from_an_index_of_the_users(capsys, monkeypatch):
     assert "--index-url file:///my/wheels torch==2.9.1 torchvision==0.24.1" in first
 
 
-def test_every_requirement_of_the_cpu_target_is_pinned():
-    lines = (PROJECT.root / "requirements-cpu.txt").read_text().splitlines()
+@pytest.mark.parametrize("name", ["requirements-cpu.txt", "requirements-ascend-cpu.txt"])
+def test_every_requirement_of_an_environment_is_pinned(name):
+    lines = (PROJECT.root / name).read_text().splitlines()
     assert [line for line in lines if line and not line.startswith("#") and "==" not in line] == []
 
 

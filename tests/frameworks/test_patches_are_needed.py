@@ -16,8 +16,13 @@ from qwen3_rl.build import COMPILED
 pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
 
 PROJECT = find_project(None)
-# What the CPU environment can run; the others' tests live where their framework can be imported.
-SERIES = [(name, i) for name in ("verl", "vllm") for i in range(len(PROJECT.series[name]))]
+# The environment that runs a framework's tests.
+PYTHONS = {
+    "verl": Path(sys.executable),
+    "vllm": Path(sys.executable),
+    "vllm-ascend": PROJECT.root / ".venv-ascend" / "bin" / "python",  # scripts/ascend_venv.sh makes it
+}
+SERIES = [(name, i) for name in PYTHONS for i in range(len(PROJECT.series[name]))]
 
 
 def tree_before(name: str, index: int, folder: Path) -> Path:
@@ -37,11 +42,11 @@ def tree_before(name: str, index: int, folder: Path) -> Path:
     return tree
 
 
-def outcome(test: str, tree: Path, folder: Path) -> str:
+def outcome(python: Path, test: str, tree: Path, folder: Path) -> str:
     """Runs one test with ``tree`` imported in place of the checkout: "passed", "failed" or what pytest says else."""
     report = folder / "report.xml"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", test, "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"],
+        [python, "-m", "pytest", test, "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"],
         cwd=PROJECT.root,
         env={**os.environ, "PYTHONPATH": str(tree)},
         capture_output=True,
@@ -64,4 +69,4 @@ def named_test(patch: Patch) -> str:
 @pytest.mark.parametrize(("name", "index"), SERIES)
 def test_fails_without_the_patch(name, index, tmp_path):
     patch = PROJECT.series[name][index]
-    assert outcome(named_test(patch), tree_before(name, index, tmp_path), tmp_path) == "failed"
+    assert outcome(PYTHONS[name], named_test(patch), tree_before(name, index, tmp_path), tmp_path) == "failed"
