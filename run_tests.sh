@@ -12,6 +12,7 @@ bash scripts/ascend_venv.sh
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 
 export PATH=$root/.venv/bin:$PATH
+unset PYTHONDONTWRITEBYTECODE # or every process of the tests compiles vLLM and veRL again
 export VLLM_PATH=${VLLM_PATH:-$root/frameworks/vllm} # the n-gram proposer that the SAM drafter is compared with
 ruff check .
 ruff format --check .
