@@ -5,7 +5,6 @@ lines), every problem different, and converts each with `qwen3-rl data` in a pro
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,15 @@ from qwen3_rl.data.convert import schema
 from qwen3_rl.data.sets import DAPO_END, DAPO_START
 
 CHUNK = 50_000
+# VmHWM, not ru_maxrss: the latter starts at what the process was before exec.
+PEAK = """
+import re, sys
+from pathlib import Path
+from qwen3_rl.cli import main
+code = main(sys.argv[1:])
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+sys.exit(code)
+"""
 
 
 def problem(number: int) -> str:
@@ -59,13 +67,12 @@ def main() -> None:
         for data_set, file in (("dapo-math", "d.parquet"), ("deepscaler", "d.json"), ("deepscaler", "d.jsonl")):
             path = folder / file
             (write_parquet if file == "d.parquet" else write_json)(path, count)
-            command = [sys.executable, "-m", "qwen3_rl.cli", "data", data_set, "--from", path, "--to", folder / "out"]
+            arguments = ["data", data_set, "--from", path, "--to", folder / "out"]
             start = time.perf_counter()
-            process = subprocess.Popen(command)
-            usage = os.wait4(process.pid, 0)[2]
+            done = subprocess.run([sys.executable, "-c", PEAK, *arguments], check=True, capture_output=True, text=True)
             print(
                 f"{file}: {count:,} rows, {path.stat().st_size / 1e6:.0f} MB, {time.perf_counter() - start:.0f} s, "
-                f"peak {usage.ru_maxrss / 1024:.0f} MiB",
+                f"peak {int(done.stdout.split()[-1]) * 1024 / 1e6:.0f} MB",
                 flush=True,
             )
             path.unlink()

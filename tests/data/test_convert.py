@@ -255,11 +255,13 @@ def test_the_part_of_a_running_conversion_is_left_alone(tmp_path):
     assert part.exists()
 
 
+# VmHWM, not ru_maxrss: the latter starts at what the process was before exec, the test's own.
 PEAK = """
-import resource, sys
+import re, sys
+from pathlib import Path
 from qwen3_rl.cli import main
 code = main(sys.argv[1:])
-print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 sys.exit(code)
 """
 

@@ -95,6 +95,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def convert_published(args: argparse.Namespace) -> int:
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())  # the default one keeps freed batches: memory grew with the file
     dataset = SETS[args.set]
     lengths = token_lengths(args.tokenizer, args.max_prompt_length)
     source = from_hub(dataset) if args.source == HUB else Path(args.source)

@@ -39,7 +39,8 @@ def _parquet(path: Path) -> Iterator[dict]:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        # Buffered: otherwise a whole column of a row group, all of the file as published, is read at once.
+        with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
             for batch in file.iter_batches(BATCH_ROWS):
                 yield from batch.to_pylist()
     except pa.ArrowException as error:
