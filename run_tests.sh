@@ -15,4 +15,5 @@ export VLLM_PATH=${VLLM_PATH:-$root/frameworks/vllm} # the n-gram proposer that 
 ruff check .
 ruff format --check .
 shellcheck ./*.sh scripts/*.sh internal/*.sh .ci/run
+hadolint Dockerfile.qwen3
 exec python -m pytest "$@"

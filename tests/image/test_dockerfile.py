@@ -30,14 +30,6 @@ def steps() -> list[Step]:
     return [Step(*line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
 
 
-def test_hadolint():
-    if not shutil.which("hadolint"):
-        pytest.skip("hadolint is not here; run_tests.sh installs it")
-    done = subprocess.run(["hadolint", DOCKERFILE], capture_output=True, text=True)
-    assert done.stdout == ""
-    assert done.returncode == 0
-
-
 def test_the_base_image_is_the_locks():
     (base,) = [step.rest for step in steps() if step.rest.startswith("BASE_IMAGE=")]
     image = re.search(r'(?m)^image = "(.+)"', (ROOT / "patches/stack.toml").read_text())[1]
