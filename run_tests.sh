@@ -17,6 +17,7 @@ export VLLM_PATH=${VLLM_PATH:-$root/frameworks/vllm} # the n-gram proposer that 
 ruff check .
 ruff format --check .
 shellcheck ./*.sh scripts/*.sh internal/*.sh .ci/run
+hadolint Dockerfile.qwen3
 # vLLM-Ascend needs another torch, hence an environment of its own.
 ascend=(.venv-ascend/bin/python -m pytest)
 if [[ ${1:-} == tests/ascend* ]]; then
