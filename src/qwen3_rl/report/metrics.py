@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from qwen3_rl.report.steps import Steps
+
 # Written by veRL's file logger (verl/utils/tracking.py, FileLogger): {"step": N, "data": {metric: value}} a line.
 RAW_METRICS = "verl-tracking.jsonl"
 METRICS = "metrics.jsonl"
@@ -11,19 +13,18 @@ METRICS = "metrics.jsonl"
 def read_tracking(path: Path) -> list[dict]:
     """The steps in ``path``, in order, each {"step": N, metric: value}; a last line cut off by a kill is left out.
 
-    Lines of one step (training, then validation) are merged; a step that was run again after a restart replaces the
-    earlier one.
+    Lines of one step (training, then validation) are merged; steps that were run again after a restart replace the
+    earlier ones.
     """
-    steps: dict[int, dict] = {}
+    steps = Steps()
     for line in path.read_text().splitlines():
         try:
             record = json.loads(line)
             step, data = record["step"], record["data"]
         except (ValueError, KeyError, TypeError):
             continue
-        again = "training/global_step" in data and "training/global_step" in steps.get(step, {})
-        steps[step] = {"step": step, **({} if again else steps.get(step, {})), **data}
-    return [steps[step] for step in sorted(steps)]
+        steps.add(step, data)
+    return [{"step": step, **data} for step, data in steps.all()]
 
 
 def write_metrics(run_folder: Path) -> int:
