@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from qwen3_rl.report.comparison import Comparison
-from qwen3_rl.report.drawing import COLOURS, DASHES, part_colours, plain, save_figure, smooth, style_curve
+from qwen3_rl.report.drawing import COLOURS, DASHES, drawn, part_colours, plain, save_figure, style_curve
 from qwen3_rl.report.names import CURVES
 
 COLUMNS = 3
@@ -17,12 +17,11 @@ def write_curves(comparison: Comparison, path: Path) -> None:
     def fill(figure, axes) -> None:
         for axis, metric in zip(axes, metrics, strict=False):
             for run in range(len(comparison.runs)):
-                curve = comparison.curve(metric, run)
-                values = [value if math.isfinite(value) else math.nan for value in curve.values()]
+                steps, values, smoothed = drawn(comparison.curve(metric, run))
                 style = {"color": COLOURS[run], "marker": "o" if len(values) < 30 else ""}
-                axis.plot(list(curve), values, alpha=0.3, linewidth=1, markersize=2, **style)
+                axis.plot(steps, values, alpha=0.3, linewidth=1, markersize=2, **style)
                 dashes = (0, DASHES[run] or (1, 0))
-                axis.plot(list(curve), smooth(values), color=COLOURS[run], linestyle=dashes, linewidth=1.8)
+                axis.plot(steps, smoothed, color=COLOURS[run], linestyle=dashes, linewidth=1.8)
             style_curve(axis, f"{metric.label} ({metric.unit})" if metric.unit else metric.label)
         _bars(axes[len(metrics)], comparison)
         for axis in axes[len(metrics) + 1 :]:

@@ -11,6 +11,8 @@ DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3), (1, 3), (10, 4))
 # The parts of a step, in their order, "other" last.
 PART_COLOURS = ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#9c755f", "#bab0ac")
 
+MOST_POINTS = 1000  # of a curve, where it is drawn or listed
+
 
 def smooth(values: Sequence[float]) -> list[float]:
     """A moving average centred on each value, over a tenth of the curve; what is not finite is left out of it."""
@@ -25,6 +27,20 @@ def smooth(values: Sequence[float]) -> list[float]:
         start, end = index - reach, index + reach + 1
         result.append((sums[end] - sums[start]) / (counts[end] - counts[start]) if ok else math.nan)
     return result
+
+
+def drawn(curve: dict[int, float]) -> tuple[list[int], list[float], list[float]]:
+    """(steps, values, smoothed values) of a curve as it is drawn: at most MOST_POINTS, NaN where not finite."""
+    values = [value if math.isfinite(value) else math.nan for value in curve.values()]
+    return thin(list(curve)), thin(values), thin(smooth(values))
+
+
+def thin(points: list) -> list:
+    """At most MOST_POINTS of the points, evenly, both ends among them."""
+    if len(points) <= MOST_POINTS:
+        return points
+    stride = (len(points) - 1) / (MOST_POINTS - 1)
+    return [points[round(index * stride)] for index in range(MOST_POINTS)]
 
 
 def part_colours(parts: Sequence[dict[str, float]]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from qwen3_rl.report.steps import Steps
 # Written by veRL's file logger (verl/utils/tracking.py, FileLogger): {"step": N, "data": {metric: value}} a line.
 RAW_METRICS = "verl-tracking.jsonl"
 METRICS = "metrics.jsonl"
+TREES = "trees.txt"  # a line for each patched tree that the run imports
 
 
 def read_tracking(path: Path) -> list[dict]:

@@ -9,20 +9,19 @@ from importlib.resources import files
 from string import Template
 
 from qwen3_rl.report.comparison import Comparison
-from qwen3_rl.report.drawing import COLOURS, DASHES, part_colours, smooth
+from qwen3_rl.report.drawing import COLOURS, DASHES, drawn, part_colours
 from qwen3_rl.report.names import CURVES, Metric
 from qwen3_rl.report.writers import Grid, explanation, finite, grids, headline, short
 
 WIDTH, HEIGHT = 420, 220
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 24
-MOST_POINTS = 1000  # of a curve in the page
 
-Points = list[tuple[int, float]]
+Drawn = tuple[list[int], list[float], list[float]]
 
 
 def html(comparison: Comparison) -> str:
     metrics = [metric for metric in CURVES if any(comparison.chosen[metric])]
-    curves = {m: [list(comparison.curve(m, run).items()) for run in range(len(comparison.runs))] for m in metrics}
+    curves = {m: [drawn(comparison.curve(m, run)) for run in range(len(comparison.runs))] for m in metrics}
     ratios, parts, *others = grids(comparison)
     data = {"runs": comparison.labels, "charts": [_chart_data(curves[metric]) for metric in metrics]}
     return Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8")).substitute(
@@ -60,34 +59,26 @@ def _dashes(run: int) -> str:
     return f' stroke-dasharray="{" ".join(map(str, DASHES[run]))}"' if DASHES[run] else ""
 
 
-def thin(points: Points) -> Points:
-    """At most MOST_POINTS of the points, evenly, both ends among them."""
-    if len(points) <= MOST_POINTS:
-        return points
-    stride = (len(points) - 1) / (MOST_POINTS - 1)
-    return [points[round(index * stride)] for index in range(MOST_POINTS)]
-
-
-def _first_and_last(curves: list[Points]) -> tuple[int, int]:
-    steps = [step for curve in curves for step, _ in curve]
+def _first_and_last(curves: list[Drawn]) -> tuple[int, int]:
+    steps = [step for curve in curves for step in curve[0]]
     return min(steps), max(steps)
 
 
-def _chart_data(curves: list[Points]) -> dict:
+def _chart_data(curves: list[Drawn]) -> dict:
     first, last = _first_and_last(curves)
     return {
         "first": first,
         "last": last,
         "left": LEFT,
         "width": WIDTH - LEFT - RIGHT,
-        "curves": [[[step, finite(value)] for step, value in thin(curve)] for curve in curves],
+        "curves": [[[s, finite(v)] for s, v in zip(steps, values, strict=True)] for steps, values, _ in curves],
     }
 
 
-def _figure(metric: Metric, curves: list[Points]) -> str:
+def _figure(metric: Metric, curves: list[Drawn]) -> str:
     title = f"{metric.label}, {metric.unit}" if metric.unit else metric.label
     first, last = _first_and_last(curves)
-    low, high = _range([value for curve in curves for _, value in curve if math.isfinite(value)])
+    low, high = _range([value for curve in curves for value in curve[1] if math.isfinite(value)])
 
     def across(step: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (step - first) / max(1, last - first)
@@ -103,14 +94,13 @@ def _figure(metric: Metric, curves: list[Points]) -> str:
     for step in ticks(first, last, 6):
         if step == round(step):
             lines.append(f'<text x="{across(step):.1f}" y="{HEIGHT - 7}" text-anchor="middle">{step:.0f}</text>')
-    for run, curve in enumerate(curves):
-        smoothed = zip([step for step, _ in curve], smooth([value for _, value in curve]), strict=True)
-        for kind, points in (("raw", curve), ("smooth", list(smoothed))):
-            path = " ".join(_path([(across(step), down(value)) for step, value in thin(points)]))
+    for run, (steps, values, smoothed) in enumerate(curves):
+        for kind, heights in (("raw", values), ("smooth", smoothed)):
+            path = " ".join(_path([(across(x), down(y)) for x, y in zip(steps, heights, strict=True)]))
             dashes = _dashes(run) if kind == "smooth" else ""
             lines.append(f'<path class="{kind} run{run}" stroke="{COLOURS[run]}"{dashes} d="{path}"/>')
     lines.append(f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-    bad = sum(not math.isfinite(value) for curve in curves for _, value in curve)
+    bad = sum(not math.isfinite(value) for curve in curves for value in curve[1])
     note = f" ({bad} values not finite)" if bad else ""
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(lines)}</svg>'
     caption = f"<figcaption>{escape(title)}{note}</figcaption>"

@@ -12,13 +12,12 @@ from pathlib import Path
 from qwen3_rl.errors import UserError
 from qwen3_rl.report.console import SETTINGS_WITHIN, Console, Lines, versions
 from qwen3_rl.report.events import event_files, read_events
-from qwen3_rl.report.metrics import METRICS, RAW_METRICS
+from qwen3_rl.report.metrics import METRICS, RAW_METRICS, TREES
 from qwen3_rl.report.names import KEPT
 from qwen3_rl.report.steps import KeptSteps
 
 BLOCK = 1 << 20
 TRAIN_LOG = "train.log"
-TREES = "trees.txt"  # from the launcher: a line for each patched tree
 A_RUN = "name a console log of veRL, a metrics jsonl, a TensorBoard folder or an outputs/RUN folder"
 
 

@@ -19,7 +19,15 @@ from qwen3_rl.report.console import Console
 from qwen3_rl.report.names import DEVICE_RATE, ENTROPY, GENERATION, LENGTH, REWARD, STEP, UPDATE, Metric
 from qwen3_rl.report.sources import BLOCK, TRAIN_LOG
 
-COLUMNS = (REWARD, LENGTH, ENTROPY, GENERATION, UPDATE, STEP, DEVICE_RATE)
+COLUMNS = {
+    REWARD: "reward",
+    LENGTH: "length",
+    ENTROPY: "entropy",
+    GENERATION: "generation s",
+    UPDATE: "update s",
+    STEP: "step s",
+    DEVICE_RATE: "tokens/s device",
+}
 RECENT = 10  # steps whose median the time to the end is reckoned by
 POLL_SECONDS = 1.0
 
@@ -71,8 +79,8 @@ def table(console: Console, rows: int) -> Table:
     """The last ``rows`` steps."""
     result = Table()
     result.add_column("step", justify="right")
-    for metric in COLUMNS:
-        result.add_column(f"{metric.label}\n{metric.unit}", justify="right")
+    for heading in COLUMNS.values():
+        result.add_column(heading, justify="right")
     series = [values(console, metric) for metric in COLUMNS]
     for step in console.steps.training()[-rows:]:
         result.add_row(str(step), *(f"{found[step]:.4g}" if step in found else "-" for found in series))

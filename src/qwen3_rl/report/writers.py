@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from qwen3_rl.report.comparable import settings_apart
 from qwen3_rl.report.comparison import Comparison, Spread, span
+from qwen3_rl.report.drawing import thin
 
 DASH = "-"
 SETTINGS_SHOWN = 40
@@ -146,17 +147,17 @@ def csv_text(comparison: Comparison) -> str:
 
 
 def json_text(comparison: Comparison) -> str:
-    """Everything, the curves too; what is not finite is null."""
+    """Everything, the curves too (at most drawing.MOST_POINTS of each); what is not finite is null."""
     runs = [
         {
             "label": run.label,
             "path": str(run.path),
             "versions": run.versions,
             "steps": len(run.steps.training()),
-            "compared_steps": comparison.steps[index],
+            "compared": span(comparison.steps[index]),
             "parts_s": comparison.parts[index],
             "curves": {
-                metric.key: [[step, finite(value)] for step, value in comparison.curve(metric, index).items()]
+                metric.key: [[step, finite(value)] for step, value in thin([*comparison.curve(metric, index).items()])]
                 for metric in comparison.chosen
                 if comparison.chosen[metric][index]
             },
