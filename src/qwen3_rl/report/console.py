@@ -14,7 +14,7 @@ from qwen3_rl.report.steps import KeptSteps
 LONGEST_LINE = 4 << 20  # bytes; a step has about 4,000
 SETTINGS_WITHIN = 16 << 20  # bytes from the start in which settings are looked for
 
-STEP_LINE = re.compile(rb"step:(\d{1,18}) - ([^\r\n]*)")
+STEP = re.compile(rb"(?<![\w/])step:(\d{1,18}) - ")
 COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 PREFIX = re.compile(r"\((\w+ pid=\d+(?:, ip=[^)]*)?)\) ?")
 WRAPPED = re.compile(rb"[\w.]+\(([^(),]+)(?:,[^()]*)?\)")
@@ -112,13 +112,13 @@ class Console:
             notes.append(f"restarted {self.steps.restarts} times; steps that ran again count once, the last time")
         if self._lines.dropped:
             notes.append(f"{self._lines.dropped} lines of more than {LONGEST_LINE >> 20} MiB were left out")
-        if STEP_LINE.search(self._lines.rest):
+        if STEP.search(self._lines.rest):
             notes.append("the last line was cut off, its step is left out")
         return notes
 
     def _line(self, line: bytes) -> None:
-        found = STEP_LINE.search(line)
-        if found and (values := step_values(found[2])):
+        found = STEP.search(line)
+        if found and (values := step_values(line[found.end() :].partition(b"\r")[0])):
             prefix = PREFIX.match(line[: found.start()].decode(errors="replace"))
             self._written_by(prefix[1] if prefix else "")
             self.steps.add(int(found[1]), values)

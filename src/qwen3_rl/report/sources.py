@@ -102,7 +102,7 @@ def blocks(path: Path, notes: list[str]) -> Iterator[bytes]:
         file.seek(0)
         source = gzip.GzipFile(fileobj=file) if packed else file
         try:
-            while block := source.read(BLOCK):
+            while block := source.read1(BLOCK):  # what is there: the end of a broken gzip too
                 yield block
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             notes.append(f"the gzip file breaks off or is damaged ({error}); what came before is read")
