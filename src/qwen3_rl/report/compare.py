@@ -111,5 +111,5 @@ def write(comparison: Comparison, folder: Path) -> None:
 
         write_curves(comparison, folder / "curves.png")
     except ImportError as error:
-        print(f"curves.png was not drawn: {error}; pip install matplotlib", file=sys.stderr)
+        print(f"curves.png was not drawn: {error}; pip install 'qwen3-rl[report]'", file=sys.stderr)
     print(f"written: {folder}/compare.md, compare.csv, compare.json, curves.png, report.html")

@@ -158,5 +158,6 @@ def _parts(run: Run, steps: list[int]) -> dict[str, float]:
         return sum(value for step in steps if math.isfinite(value := series.get(step, 0))) / len(steps)
 
     parts = {part.label: mean for part in names.PARTS if (mean := seconds(part)) > 0}
-    rest = seconds(names.STEP) - sum(parts.values())
-    return parts | ({"other": rest} if rest > 0 else {})
+    step = seconds(names.STEP)
+    rest = step - sum(parts.values())
+    return parts | ({"other": rest} if rest > 1e-6 * step else {})

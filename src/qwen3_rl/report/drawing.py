@@ -44,10 +44,11 @@ def thin(points: list) -> list:
 
 
 def part_colours(parts: Sequence[dict[str, float]]) -> dict[str, str]:
-    """A colour for each part of a step that a run has."""
-    labels = list(dict.fromkeys(label for run in parts for label in run if label != "other"))
-    colours = {label: PART_COLOURS[index % (len(PART_COLOURS) - 1)] for index, label in enumerate(labels)}
-    return colours | {"other": PART_COLOURS[-1]}
+    """A colour for each part of a step that any run has, "other" last."""
+    labels = list(dict.fromkeys(label for run in parts for label in run))
+    parted = [label for label in labels if label != "other"]
+    colours = {label: PART_COLOURS[index % (len(PART_COLOURS) - 1)] for index, label in enumerate(parted)}
+    return colours | {label: PART_COLOURS[-1] for label in labels if label == "other"}
 
 
 def save_figure(path: Path, rows: int, columns: int, size: tuple[float, float], fill: Callable) -> None:

@@ -149,7 +149,6 @@ def _bars(comparison: Comparison) -> str:
         )
         total = short(sum(parts.values()))
         bars.append(f'<div><div>{escape(label)}: {total} s</div><div class="bar">{spans}</div></div>')
-    used = {part for parts in comparison.parts for part in parts}
-    key = "".join(f'<span><i style="background:{c}"></i>{escape(p)}</span>' for p, c in colours.items() if p in used)
+    key = "".join(f'<span><i style="background:{c}"></i>{escape(part)}</span>' for part, c in colours.items())
     title = "<h2>What a step is made of (mean seconds)</h2>"
     return f'{title}<div class="bars">{"".join(bars)}</div><div class="key">{key}</div>'

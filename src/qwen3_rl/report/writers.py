@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from qwen3_rl.report.comparable import settings_apart
 from qwen3_rl.report.comparison import Comparison, Spread, span
-from qwen3_rl.report.drawing import thin
+from qwen3_rl.report.drawing import part_colours, thin
 
 DASH = "-"
 SETTINGS_SHOWN = 40
@@ -52,7 +52,7 @@ def grids(comparison: Comparison) -> list[Grid]:
             if run != base:
                 cells.append(DASH if ratio is None else f"{ratio:.2f}x")
         ratio_rows.append(cells)
-    parts = [*dict.fromkeys(part for run in comparison.parts for part in run if part != "other"), "other"]
+    parts = part_colours(comparison.parts)
     found = [
         Grid(f"Ratios to {labels[base]}", head, ratio_rows),
         Grid(
