@@ -188,6 +188,13 @@ def test_labels_base_and_files(tmp_path, capsys):
     assert [run["label"] for run in result(tmp_path, *paths)["runs"]] == paths  # alike names are told apart
 
 
+def test_a_name_does_not_steer_the_terminal(tmp_path, capsys):
+    path = write(tmp_path / "a.log", log(range(1, 4)))
+    found = result(tmp_path, path, path, "--label", "a\x1b[31m\udcff\n", "--label", "b")
+    assert found["base"] == "a?[31m??"
+    assert "\x1b[31m" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -67,7 +67,12 @@ def set_labels(runs: list[Run], given: list[str]) -> None:
     if len(set(labels)) < len(labels):
         raise UserError("two runs have the same label", "give each its own --label")
     for one, label in zip(runs, labels, strict=True):
-        one.label = label
+        one.label = printable(label)
+
+
+def printable(text: str) -> str:
+    """Without what would steer a terminal, and what no file can hold."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def base_index(runs: list[Run], base: str | None) -> int:
@@ -91,7 +96,7 @@ def show(comparison: Comparison) -> None:
     for line in (writers.explanation(comparison), *writers.headline(comparison)):
         console.print(Text(line))
     for warning in comparison.warnings:
-        console.print(Text(f"warning: {warning}", style="yellow"))
+        console.print(Text(f"warning: {printable(warning)}", style="yellow"))
 
 
 def write(comparison: Comparison, folder: Path) -> None:

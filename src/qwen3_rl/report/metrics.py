@@ -1,6 +1,7 @@
 """metrics.jsonl: one JSON object a training step, veRL's own metric names as keys."""
 
 import json
+import math
 from pathlib import Path
 
 from qwen3_rl.report.steps import Steps
@@ -40,6 +41,7 @@ def write_metrics(run_folder: Path) -> int:
 
 
 def read_metrics(run_folder: Path) -> list[dict]:
-    """The training steps of metrics.jsonl."""
+    """The training steps of metrics.jsonl; NaN where it has null, as veRL's file logger writes what is not finite."""
     with (run_folder / METRICS).open() as file:
-        return [step for line in file if "training/global_step" in (step := json.loads(line))]
+        steps = [step for line in file if "training/global_step" in (step := json.loads(line))]
+    return [{name: math.nan if value is None else value for name, value in step.items()} for step in steps]
