@@ -106,6 +106,19 @@ def test_a_name_that_all_runs_have_comes_first(tmp_path):
     ]
 
 
+def test_what_one_run_alone_logs(tmp_path):
+    sam = {
+        "rollout/spec_decode/acceptance_rate": 0.5,
+        "rollout/spec_decode/mean_accepted": 1.5,
+        "rollout/bubble_ratio": 0.2,
+    }
+    lines = "".join(step_line(s, values(s) | sam) for s in (1, 2, 3))
+    found = result(tmp_path, write(tmp_path / "off.log", log(range(1, 4))), write(tmp_path / "on.log", lines))
+    for key, value in sam.items():
+        off, on = found["metrics"][key]
+        assert (off, on["median"], on["ratio"]) == (None, value, None)
+
+
 def test_every_kind_of_source(tmp_path):
     steps = range(1, 6)
     folder = tmp_path / "RUN"
