@@ -147,7 +147,13 @@ def test_step_in_other_text_is_no_step(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"", "is empty"), (bytes(range(256)) * 100, "binary"), (b"hello\n", "no training step")]
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"\x1f\x8b junk", "damaged"),
+        (bytes(range(256)) * 100, "binary"),
+        (b"hello\n", "no training step"),
+    ],
 )
 def test_no_log_at_all(tmp_path, content, said):
     with pytest.raises(UserError) as error:

@@ -83,7 +83,7 @@ def _text(path: Path) -> Run:
     stream = blocks(path, notes)
     first = next(stream, b"")
     if not first:
-        raise UserError(f"{path} is empty", A_RUN)
+        raise UserError(f"{path} is empty" if not notes else f"{path}: {notes[0]}", A_RUN)
     if first.lstrip().startswith(b"{") and _jsonl_record(first.lstrip().partition(b"\n")[0]):
         return Run(label, path, _jsonl(first, stream, notes), notes=notes)
     console = Console()
