@@ -155,7 +155,10 @@ def test_warnings_of_runs_that_are_not_comparable(tmp_path):
     other = "verl 0.6.1               0 patches  0123456789ab  /x\nverl 0.6.1\n" + settings(
         model="/m/Qwen3-8B", batch=64
     )
-    lines = "".join(step_line(s, values(s, batch=64) | {"prompt_length/mean": 40.0}) for s in range(1, 9))
+    lines = "".join(
+        step_line(s, values(s, batch=64) | {"prompt_length/mean": 40.0, "response_length/mean": 3.5})
+        for s in range(1, 9)
+    )
     one = write(tmp_path / "a.log", "verl 0.7.1               6 patches  23a6498f90d6  /x\n" + log(range(1, 6)))
     warnings = "\n".join(result(tmp_path, one, write(tmp_path / "b.log", other + lines))["warnings"])
     assert "not the same steps (a 1-5 (5 steps), b 1-8 (8 steps)): only 2-5 (4 steps) are compared" in warnings
@@ -163,6 +166,7 @@ def test_warnings_of_runs_that_are_not_comparable(tmp_path):
     assert "not the same model: a Qwen3-4B, b Qwen3-8B" in warnings
     assert "not the same version of verl: a 0.7.1 (23a6498f90d6), b 0.6.1 (0123456789ab)" in warnings
     assert "not the same prompts, by their median length: a 23.0, b 40.0" in warnings
+    assert re.search(r"not the same responses .*, by their median length: a 7.0, b 3.5", warnings)
 
 
 def test_what_metrics_alone_tell_of_batch_devices_and_limit(tmp_path):

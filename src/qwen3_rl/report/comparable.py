@@ -16,7 +16,7 @@ MUST_MATCH = {
     "actor_rollout_ref.model.path": "model",
     "algorithm.adv_estimator": "algorithm",
 }
-PROMPTS_APART = 1.05  # the longer median prompt over the shorter
+LENGTHS_APART = 1.1  # the longer median over the shorter
 
 
 def not_comparable(runs: list[Run], steps: list[list[int]]) -> Iterator[str]:
@@ -33,10 +33,11 @@ def not_comparable(runs: list[Run], steps: list[list[int]]) -> Iterator[str]:
     for what, values in facts.items():
         if len({value for value in values if value is not None}) > 1:
             yield f"not the same {what}: {said(runs, values)}"
-    prompts = [_median(run, kept, lambda prompt: prompt, names.PROMPT) for run, kept in pairs]
-    known = [length for length in prompts if length is not None]
-    if known and max(known) > PROMPTS_APART * min(known):
-        yield f"not the same prompts, by their median length: {said(runs, prompts)}"
+    for what, name in (("prompts", names.PROMPT), ("responses (times are not of equal work)", names.LENGTH.key)):
+        lengths = [_median(run, kept, lambda length: length, name) for run, kept in pairs]
+        known = [length for length in lengths if length is not None]
+        if known and max(known) > LENGTHS_APART * min(known):
+            yield f"not the same {what}, by their median length: {said(runs, [n and round(n, 1) for n in lengths])}"
     unknown = [run.label for run in runs if not run.settings]
     if unknown:
         yield f"model and settings are unknown for {', '.join(unknown)}: only metrics were compared"
