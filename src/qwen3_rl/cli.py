@@ -23,6 +23,8 @@ COMMANDS = {
     "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
     "doctor": ("qwen3_rl.doctor.cli", "examine this machine: versions, NPUs, trees, ports, memory, caches, settings"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
+    "compare": ("qwen3_rl.report.compare", "two to six runs against one another: ratios, curves, agreement"),
+    "watch": ("qwen3_rl.report.watch", "the steps of a running job, and when it will end"),
 }
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from qwen3_rl.report.names import KEPT
+from qwen3_rl.report.sources import read_run
+
 ROOT = Path(__file__).parents[2]
 SHM = Path("/dev/shm")
 QUICKSTART = ["bash", str(ROOT / "quickstart.sh"), "--steps", "3"]
@@ -75,6 +78,17 @@ def test_the_output_folder_and_the_table(run):
         assert re.search(rf"│ +{step} │ +0\.\d+ │ +\d\.\d │ +\d+\.\d │", output)
     assert re.search(r"verl 0\.7\.1 +\d+ patches +[0-9a-f]{12} +/\S+/verl", output)
     assert re.search(r"vllm 0\.13\.0 +\d+ patches +[0-9a-f]{12} +/\S+/vllm", output)
+
+
+def test_the_console_log_and_the_metrics_say_the_same(run):
+    """The form of the step lines and of the printed settings is veRL's: this fails where a new veRL changes it."""
+    folder, logged = read_run(run[0]), read_run(run[0] / "train.log")
+    assert folder.steps.training() == [1, 2, 3]
+    for name in KEPT:
+        assert folder.steps.series(name) == logged.steps.series(name)
+    assert folder.settings == logged.settings
+    assert folder.settings["trainer.total_training_steps"] == 3
+    assert set(folder.versions) >= {"verl", "vllm"}
 
 
 def test_memory_stays_small(run):

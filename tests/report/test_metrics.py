@@ -67,6 +67,13 @@ def test_summary(tmp_path, capsys):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_summary_of_a_step_that_is_not_finite(tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="needs build_project.sh --target cpu")
+    write(tmp_path, training(1, 0.5), training(2, 0.7).replace("0.7", "null"))
+    assert main(["summary", str(tmp_path)]) == 0
+    assert "nan" in capsys.readouterr().out
+
+
 def test_summary_of_nothing(tmp_path, capsys):
     assert main(["summary", str(tmp_path)]) == 2
     assert f"holds no {METRICS}" in capsys.readouterr().err

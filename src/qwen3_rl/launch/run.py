@@ -29,7 +29,7 @@ from qwen3_rl.launch.environment import check_script, source_environment
 from qwen3_rl.launch.place import Place, find_place, other_interfaces
 from qwen3_rl.launch.scratch import Scratch, left_behind, only_launcher, remove_stale
 from qwen3_rl.launch.settings import Settings, read_settings
-from qwen3_rl.report.metrics import RAW_METRICS, write_metrics
+from qwen3_rl.report.metrics import RAW_METRICS, TREES, write_metrics
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -157,7 +157,8 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
     settings = read_settings(env)
     place = find_place(settings)
     say("patched trees:")
-    for line in attest(find_project(None)):
+    trees = attest(find_project(None))
+    for line in trees:
         say(f"  {line}")
 
     # Left in the opposite order, each step whatever becomes of the others.
@@ -169,6 +170,7 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         stack.callback(scratch.remove)
         run_folder = make_run_folder(settings, place, train_script)
         stack.callback(write_metrics, run_folder)
+        (run_folder / TREES).write_text("".join(f"{line}\n" for line in trees))
         say(f"run folder: {run_folder}")
 
         processes.adopt_orphans()

@@ -1,29 +1,32 @@
 """metrics.jsonl: one JSON object a training step, veRL's own metric names as keys."""
 
 import json
+import math
 from pathlib import Path
+
+from qwen3_rl.report.steps import Steps
 
 # Written by veRL's file logger (verl/utils/tracking.py, FileLogger): {"step": N, "data": {metric: value}} a line.
 RAW_METRICS = "verl-tracking.jsonl"
 METRICS = "metrics.jsonl"
+TREES = "trees.txt"  # a line for each patched tree that the run imports
 
 
 def read_tracking(path: Path) -> list[dict]:
     """The steps in ``path``, in order, each {"step": N, metric: value}; a last line cut off by a kill is left out.
 
-    Lines of one step (training, then validation) are merged; a step that was run again after a restart replaces the
-    earlier one.
+    Lines of one step (training, then validation) are merged; steps that were run again after a restart replace the
+    earlier ones.
     """
-    steps: dict[int, dict] = {}
+    steps = Steps()
     for line in path.read_text().splitlines():
         try:
             record = json.loads(line)
             step, data = record["step"], record["data"]
         except (ValueError, KeyError, TypeError):
             continue
-        again = "training/global_step" in data and "training/global_step" in steps.get(step, {})
-        steps[step] = {"step": step, **({} if again else steps.get(step, {})), **data}
-    return [steps[step] for step in sorted(steps)]
+        steps.add(step, data)
+    return [{"step": step, **data} for step, data in steps.all()]
 
 
 def write_metrics(run_folder: Path) -> int:
@@ -38,6 +41,7 @@ def write_metrics(run_folder: Path) -> int:
 
 
 def read_metrics(run_folder: Path) -> list[dict]:
-    """The training steps of metrics.jsonl."""
+    """The training steps of metrics.jsonl; NaN where it has null, as veRL's file logger writes what is not finite."""
     with (run_folder / METRICS).open() as file:
-        return [step for line in file if "training/global_step" in (step := json.loads(line))]
+        steps = [step for line in file if "training/global_step" in (step := json.loads(line))]
+    return [{name: math.nan if value is None else value for name, value in step.items()} for step in steps]

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from qwen3_rl.errors import UserError
+from qwen3_rl.report import names
+from qwen3_rl.report.drawing import COLOURS, plain, save_figure, style_curve
 from qwen3_rl.report.metrics import METRICS, read_metrics
 
-REWARD = "critic/rewards/mean"
-LENGTH = "response_length/mean"
-SECONDS = "timing_s/step"
+REWARD, LENGTH, SECONDS = names.REWARD.key, names.LENGTH.key, names.STEP.key
 
 
 def table(steps: list[dict]) -> Table:
@@ -26,27 +26,18 @@ def table(steps: list[dict]) -> Table:
 
 def draw(steps: list[dict], path: Path, title: str) -> None:
     """curves.png: reward above, response length below, over the step."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.ticker import MaxNLocator
-
-    figure, axes = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6), layout="constrained")
     x = [step["step"] for step in steps]
-    for axis, key, label, colour in (
-        (axes[0], REWARD, "reward (mean)", "tab:blue"),
-        (axes[1], LENGTH, "response length (mean, tokens)", "tab:orange"),
-    ):
-        axis.plot(x, [step[key] for step in steps], marker="o", markersize=3, color=colour)
-        axis.set_ylabel(label)
-        axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3)
-    axes[1].set_xlabel("training step")
-    axes[1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.suptitle(title)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+
+    def fill(figure, axes) -> None:
+        labels = ("reward (mean)", "response length (mean, tokens)")
+        for axis, key, label, colour in zip(axes, (REWARD, LENGTH), labels, COLOURS, strict=False):
+            axis.plot(x, [step[key] for step in steps], marker="o", markersize=3, color=colour)
+            style_curve(axis, label)
+            axis.set_ylim(bottom=0)
+        axes[1].set_xlabel("training step")
+        figure.suptitle(plain(title))
+
+    save_figure(path, 2, 1, (8, 6), fill)
 
 
 def verdict(steps: list[dict]) -> str:
