@@ -21,6 +21,7 @@ COMMANDS = {
         "are the verl and vllm that this Python imports the patched ones?",
     ),
     "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
+    "simulate-sampler": ("qwen3_rl.length_aware.simulate", "what the length-aware order saves on a machine, simulated"),
     "doctor": ("qwen3_rl.doctor", "the platform, and one line that names the exact patched trees"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
 }
