@@ -4,9 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
-from qwen3_rl.data import arithmetic
+from qwen3_rl.data import arithmetic, countdown
 from qwen3_rl.errors import UserError
 
+SETS = {"arithmetic": arithmetic, "countdown": countdown}
 SPLIT_SEEDS = {"train": 1, "test": 2}
 
 
@@ -24,7 +25,7 @@ def write_parquet(rows: list[dict], path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("set", choices=["arithmetic"], help="which data set")
+    parser.add_argument("set", choices=list(SETS), help="which data set")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets train.parquet and test.parquet")
     parser.add_argument("--train-rows", type=int, default=4096, help="rows of train.parquet (default: 4096)")
     parser.add_argument("--test-rows", type=int, default=128, help="rows of test.parquet (default: 128)")
@@ -40,6 +41,6 @@ def run(args: argparse.Namespace) -> int:
         if path.exists():
             print(f"{path}: already there")
             continue
-        write_parquet(arithmetic.build_rows(count, SPLIT_SEEDS[split], split), path)
+        write_parquet(SETS[args.set].build_rows(count, SPLIT_SEEDS[split], split), path)
         print(f"{path}: {count} rows")
     return 0
