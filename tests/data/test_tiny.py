@@ -117,8 +117,8 @@ def test_the_countdown_model_answers_as_long_as_asked(tmp_path, repeat):
     lengths = []
     for prompt in "(5":  # 8 and 21 tokens
         chat = [{"role": "user", "content": prompt}]
-        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt").expand(40, 1)
-        answers = model.generate(ids, do_sample=True, top_k=0, max_new_tokens=90, pad_token_id=tokenizer.pad_token_id)
+        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt").expand(20, 1)
+        answers = model.generate(ids, do_sample=True, top_k=0, max_new_tokens=40, pad_token_id=tokenizer.pad_token_id)
         lengths.append((answers[:, 1:] != tokenizer.pad_token_id).sum(1).double())
     if repeat == "0":
         assert [set(column.tolist()) for column in lengths] == [{8}, {21}]
@@ -126,15 +126,15 @@ def test_the_countdown_model_answers_as_long_as_asked(tmp_path, repeat):
     else:
         # Each character is said 1 / (1 - repeat) times on the average; the prompt's own and the end are not.
         for column, length in zip(lengths, (8, 21), strict=True):
-            assert column.mean().item() == pytest.approx(length / 0.9, abs=0.8)
+            assert column.mean().item() == pytest.approx(length / 0.9, abs=1.2)
             assert len(set(column.tolist())) > 1
 
 
 def test_countdown_score():
     score = lambda text: countdown.compute_score(countdown.DATA_SOURCE, text, "3")  # noqa: E731
     assert score('#"!') == 1
-    assert score('##"!') == 0.75
-    assert score("") == 0
+    assert score('##"!') == 0.5
+    assert score('##"""!') == 0.25
 
 
 def test_a_repeat_that_is_no_probability(tmp_path, capsys):

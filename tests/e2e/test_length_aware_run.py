@@ -122,9 +122,9 @@ def test_answers_are_as_long_as_the_prompts_say(runs):
 def test_every_row_once_an_epoch(runs):
     seen = [prompts(runs[0], step)[::SIBLINGS] for step in range(1, STEPS)] + [prompts(runs[1], STEPS)[::SIBLINGS]]
     for first in range(0, STEPS, STEPS_AN_EPOCH):
-        epoch = sum(seen[first : first + STEPS_AN_EPOCH], [])
+        epoch = [row for batch in seen[first : first + STEPS_AN_EPOCH] for row in batch]
         assert len(set(epoch)) == len(epoch) == BATCH * STEPS_AN_EPOCH
-    assert len(set(sum(seen, []))) == ROWS
+    assert len({row for batch in seen for row in batch}) == ROWS
 
 
 def bubble(lengths: list[int]) -> float:

@@ -52,7 +52,9 @@ def test_the_sampler_the_cap_and_the_checkpoint(tmp_path):
 
     config = configuration(tmp_path, ("trainer.total_epochs=2",))
     settings, ema_decay = read_settings(config.data)
-    assert (settings.batch_size, settings.bucket_size, settings.shuffle_batch_blocks, ema_decay) == (32, 1024, True, 0.7)
+    assert (settings.batch_size, settings.bucket_size, ema_decay) == (32, 1024, 0.7)
+    assert settings.shuffle_batch_blocks
+    assert not settings.shuffle_first_epoch
     assert config.actor_rollout_ref.model.path == "/m o/del"
     assert config.actor_rollout_ref.ref.megatron.dist_checkpointing_path == "/dist"
     assert config.trainer.save_freq == -1

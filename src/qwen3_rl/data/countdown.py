@@ -69,7 +69,5 @@ def build_countdown_model(seed: int, repeat: float):
 
 
 def compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: dict | None = None) -> float:
-    """Different characters over all characters: 1 without a repeat (veRL's custom_reward_function signature)."""
-    if not solution_str:
-        return float(ground_truth == "1")
-    return len(set(solution_str)) / len(solution_str)
+    """1 / (1 + repeated characters): the longer the answer, the harder (veRL's custom_reward_function signature)."""
+    return 1 / (1 + len(solution_str) - len(set(solution_str)))
