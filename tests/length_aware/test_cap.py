@@ -2,7 +2,6 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from qwen3_rl.errors import UserError
@@ -14,9 +13,8 @@ def limit(monkeypatch, expected: float | None, response_length: int = 34816, **s
         monkeypatch.delenv(PREFIX + name, raising=False)
     for name, value in settings.items():
         monkeypatch.setenv(PREFIX + name, value)
-    batch = SimpleNamespace(non_tensor_batch={"dataset_row": np.array([0], dtype=object)}, meta_info={})
-    gen_batch = SimpleNamespace(meta_info={})
-    sampler = SimpleNamespace(expected_longest=lambda rows: expected)
+    batch, gen_batch = SimpleNamespace(meta_info={}), SimpleNamespace(meta_info={})
+    sampler = SimpleNamespace(expected_longest=lambda _: expected)
     return limit_responses(sampler, batch, gen_batch, response_length), batch.meta_info, gen_batch.meta_info
 
 

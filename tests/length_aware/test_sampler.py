@@ -172,8 +172,8 @@ def test_metrics_of_a_step():
 def test_expected_longest_of_a_batch():
     sampler = LengthAwareEpochSampler(range(4), config(2))
     sampler.update(responses([0, 1], [10, 20]))
-    assert sampler.expected_longest(np.array([0, 1])) == pytest.approx(20)
-    assert sampler.expected_longest(np.array([1, 2])) is None
+    assert sampler.expected_longest(responses([0, 1], [1, 1])) == pytest.approx(20)
+    assert sampler.expected_longest(responses([1, 2], [1, 1])) is None
 
 
 def test_lengths_survive_rejection_sampling_and_leave_tools_out():

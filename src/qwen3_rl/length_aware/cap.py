@@ -8,10 +8,8 @@ expected is the longest response that the sampler expects of the batch. A batch 
 import os
 from collections.abc import Mapping
 
-import numpy as np
-
 from qwen3_rl.errors import UserError
-from qwen3_rl.length_aware import MAX_TOKENS, ROW_ID
+from qwen3_rl.length_aware import MAX_TOKENS
 
 PREFIX = "VLLM_ROLLOUT_EARLY_STOP_"
 
@@ -30,7 +28,7 @@ def limit_responses(sampler, batch, gen_batch, response_length: int) -> dict[str
             f"{PREFIX}ENABLE=1, but {type(sampler).__name__} knows no response lengths",
             f"set data.sampler.class_name=LengthAwareEpochSampler, or unset {PREFIX}ENABLE",
         )
-    expected = sampler.expected_longest(np.asarray(batch.non_tensor_batch[ROW_ID], dtype=np.int64))
+    expected = sampler.expected_longest(batch)
     cap = response_length if expected is None else min(response_length, int(max(min_tokens, factor * expected)))
     batch.meta_info[MAX_TOKENS] = gen_batch.meta_info[MAX_TOKENS] = cap
     return {"rollout/response_max_tokens_cap": cap}

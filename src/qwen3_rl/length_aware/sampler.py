@@ -47,13 +47,8 @@ class LengthAwareEpochSampler(AbstractCurriculumSampler):
 
         Reads response_mask, the row ids, and the cap that the batch was generated under, if any.
         """
-        if ROW_ID not in batch.non_tensor_batch:
-            raise UserError(
-                f"the batch has no {ROW_ID}, so the sampler cannot know whose response lengths these are",
-                f"let the dataset class's __getitem__ set {ROW_ID} to the row's position, as veRL's RLHFDataset does",
-            )
         lengths = generated_tokens(batch)
-        moments = group_moments(np.asarray(batch.non_tensor_batch[ROW_ID], dtype=np.int64), lengths)
+        moments = group_moments(row_ids(batch), lengths)
         cap = batch.meta_info.get(MAX_TOKENS)
         capped_from = cap if cap is not None and cap < batch.batch["responses"].shape[-1] else None
         metrics = {}
@@ -67,11 +62,10 @@ class LengthAwareEpochSampler(AbstractCurriculumSampler):
         self.statistics.update(moments, capped_from)
         return metrics | {"rollout/rows_never_seen": self.statistics.never_seen()}
 
-    def expected_longest(self, row_ids: np.ndarray) -> float | None:
-        """Tokens of the longest response that ``row_ids`` are expected to give; None where one was never seen."""
-        if not self.statistics.seen(row_ids).all():
-            return None
-        return float(self.statistics.longest(row_ids).max())
+    def expected_longest(self, batch) -> float | None:
+        """Tokens of the longest response that the batch's rows are expected to give; None where one was never seen."""
+        rows = row_ids(batch)
+        return float(self.statistics.longest(rows).max()) if self.statistics.seen(rows).all() else None
 
 
 class EpochIterator(Iterator[int]):
@@ -116,6 +110,16 @@ class EpochIterator(Iterator[int]):
         left = sampler.rows - self.position
         if left < (sampler.settings.batch_size if sampler.drop_last else 1):
             self.order, self.position = None, 0
+
+
+def row_ids(batch) -> np.ndarray:
+    """int64 [rows of the batch]: their positions in the dataset."""
+    if ROW_ID not in batch.non_tensor_batch:
+        raise UserError(
+            f"the batch has no {ROW_ID}, so the sampler cannot know whose response lengths these are",
+            f"let the dataset class's __getitem__ set {ROW_ID} to the row's position, as veRL's RLHFDataset does",
+        )
+    return np.asarray(batch.non_tensor_batch[ROW_ID], dtype=np.int64)
 
 
 def generated_tokens(batch) -> np.ndarray:
