@@ -1,5 +1,5 @@
 """The length-aware sampler in the real patched trainer, with real rollouts of a model whose answers' lengths are known:
-four epochs, killed in the fourth, and resumed in the second."""
+four epochs, killed in the fourth, and resumed in the third."""
 
 import contextlib
 import json
@@ -20,10 +20,10 @@ from qwen3_rl.data.countdown import answer_length  # noqa: E402
 from qwen3_rl.report.metrics import METRICS, RAW_METRICS, read_metrics, read_tracking  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-ROWS, BATCH, SIBLINGS, EPOCHS = 18, 4, 2, 4
+ROWS, BATCH, SIBLINGS, EPOCHS = 26, 4, 2, 4
 STEPS_AN_EPOCH = ROWS // BATCH  # two rows are left out of each
 STEPS = EPOCHS * STEPS_AN_EPOCH
-KILLED, RESUMED, SAVE = 15, 6, 3  # third step of epoch 4; second step of epoch 2
+KILLED, RESUMED, SAVE = 23, 16, 4  # the fifth of six steps of epoch 4; the fourth of epoch 3
 
 pytestmark = [
     pytest.mark.e2e,
@@ -85,7 +85,7 @@ def kill_the_trainer(outputs: Path) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """(the run that was killed, the run that went on from its checkpoint of step 6)."""
+    """(the run that was killed, the run that went on from its checkpoint of step 16)."""
     folder = tmp_path_factory.mktemp("runs")
     assert main(["tiny-model", "--to", str(folder / "model"), "--countdown", "0"]) == 0
     assert main(["data", "countdown", "--to", str(folder / "data"), "--train-rows", str(ROWS)]) == 0

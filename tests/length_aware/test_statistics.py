@@ -44,28 +44,15 @@ def test_the_longest_of_the_siblings_is_expected_not_their_mean():
     statistics = LengthStatistics(rows, 0.7)
     for _ in range(3):
         statistics.update(group_moments(np.repeat(np.arange(rows), siblings), draw().ravel()))
-    statistics.refresh()
     longest, seen = statistics.longest(), draw().max(axis=1)
     for half in (slice(0, None, 2), slice(1, None, 2)):
         # The geometric mean of lognormal maxima is what a normal's expected maximum gives.
         assert np.log(longest[half]).mean() == pytest.approx(np.log(seen[half]).mean(), abs=0.1)
 
 
-def test_spreads_that_differ_by_chance_alone_are_pooled():
-    rng = np.random.default_rng(0)
-    statistics = LengthStatistics(4000, 0.7)
-    lengths = np.exp(7 + 0.3 * rng.normal(size=(4000, 16))).astype(int)
-    statistics.update(group_moments(np.repeat(np.arange(4000), 16), lengths.ravel()))
-    statistics.refresh()
-    _, pooled, weight = statistics.prior
-    assert pooled == pytest.approx(0.3, rel=0.05)
-    assert weight < 0.2
-
-
 def test_a_capped_observation_never_lowers_an_estimate():
     statistics = LengthStatistics(2, 0.5)
     observe(statistics, {0: [800, 1000], 1: [800, 1000]})
-    statistics.refresh()
     before = statistics.longest()
     for _ in range(20):
         observe(statistics, {0: [90, 300], 1: [90, 300]}, capped_from=300)

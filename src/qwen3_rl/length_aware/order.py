@@ -39,7 +39,6 @@ def epoch_order(statistics: LengthStatistics, settings: OrderSettings, epoch: in
     rows = len(statistics.updates)
     rng = np.random.default_rng([settings.seed, 1, epoch])
     tail = tail_rows(rows, settings, epoch)
-    statistics.refresh()
     known = bool(statistics.updates.any())
     # A shuffle also decides among rows that are estimated alike.
     body = rng.permutation(rows) if known or settings.shuffle_first_epoch else np.arange(rows)

@@ -50,8 +50,6 @@ class LengthStatistics:
         self.spread = np.zeros(rows, np.float32)
         self.updates = np.zeros(rows, np.int32)
         self.siblings = 1
-        # Over all rows, as of the last refresh(): mean of `mean`, mean of `spread`, the weight of a row's own spread.
-        self.prior = (0.0, 0.0, 0.0)
 
     def update(self, moments: GroupMoments, capped_from: int | None = None) -> None:
         """Take in one batch. Where a row has a response of ``capped_from`` tokens or more, its lengths are only known
@@ -67,21 +65,6 @@ class LengthStatistics:
         self.updates[rows] += 1
         self.siblings = max(self.siblings, int(moments.counts.max(initial=1)))
 
-    def refresh(self) -> None:
-        """Look at all rows anew for what is taken of rows never seen, and how far a row's own spread is believed.
-
-        The spread of n siblings is itself uncertain, by spread^2 / (2 (n - 1)): what the rows' spreads differ by beyond
-        that is real (empirical Bayes).
-        """
-        seen = self.updates > 0
-        if not seen.any():
-            return
-        mean = float(self.mean[seen].mean(dtype=np.float64))
-        spreads = self.spread[seen].astype(np.float64)
-        noise = float((spreads**2).mean()) / (2 * max(self.siblings - 1, 1))
-        weight = 1 - noise / spreads.var() if spreads.var() > noise else 0.0
-        self.prior = (mean, float(spreads.mean()), weight)
-
     def seen(self, rows=slice(None)) -> np.ndarray:
         """bool [k]: which of ``rows`` (all, if not given) have been observed."""
         return self.updates[rows] > 0
@@ -90,27 +73,21 @@ class LengthStatistics:
         return int(np.count_nonzero(self.updates == 0))
 
     def typical(self, rows=slice(None)) -> np.ndarray:
-        """float64 [k], tokens: the geometric mean length; the mean of all rows for those never seen."""
-        return np.exp(np.where(self.seen(rows), self.mean[rows], self.prior[0]).astype(np.float64))
+        """float64 [k], tokens: the geometric mean length; meaningless for rows never seen, as longest() is."""
+        return np.exp(self.mean[rows].astype(np.float64))
 
     def longest(self, rows=slice(None)) -> np.ndarray:
         """float64 [k], tokens: how long the longest of the siblings will be."""
-        _, pooled, weight = self.prior
-        spread = np.where(self.seen(rows), pooled + weight * (self.spread[rows] - pooled), pooled)
-        return self.typical(rows) * np.exp(_largest_of(self.siblings) * spread)
+        return np.exp(self.mean[rows] + _largest_of(self.siblings) * self.spread[rows].astype(np.float64))
 
     def state(self) -> dict:
-        """Copies of all that update() and refresh() change."""
-        return {name: getattr(self, name).copy() for name in self.FIELDS} | {
-            "siblings": self.siblings,
-            "prior": self.prior,
-        }
+        """Copies of all that update() changes."""
+        return {name: getattr(self, name).copy() for name in self.FIELDS} | {"siblings": self.siblings}
 
     def load(self, state: dict) -> None:
         for name in self.FIELDS:
             getattr(self, name)[:] = state[name]
         self.siblings = state["siblings"]
-        self.prior = tuple(state["prior"])
 
 
 def _largest_of(n: int) -> float:
