@@ -22,6 +22,7 @@ COMMANDS = {
     ),
     "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
     "doctor": ("qwen3_rl.doctor.cli", "examine this machine: versions, NPUs, trees, ports, memory, caches, settings"),
+    "simulate-sampler": ("qwen3_rl.length_aware.simulate", "what the length-aware order saves on a machine, simulated"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
     "compare": ("qwen3_rl.report.compare", "two to six runs against one another: ratios, curves, agreement"),
     "watch": ("qwen3_rl.report.watch", "the steps of a running job, and when it will end"),

@@ -7,13 +7,17 @@ from patchset.errors import PatchsetError, system_hint
 
 
 class UserError(Exception):
-    """A foreseeable fault: what is wrong (with the value) and the next step to take. Shown without a traceback."""
+    """A foreseeable fault: what is wrong (with the value) and the next step to take. Shown without a traceback, but in
+    the trainer, where it is part of Ray's."""
 
     def __init__(self, what: str, next_step: str, exit_code: int = 2):
-        super().__init__(what)
+        super().__init__(what, next_step, exit_code)  # all of them: pickle, and so Ray, makes it anew from these
         self.what = what
         self.next_step = next_step
         self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"{self.what} (next: {self.next_step})"
 
     def render(self) -> str:
         return f"error: {self.what}\n next: {self.next_step}"

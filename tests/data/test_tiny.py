@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from qwen3_rl.cli import main
-from qwen3_rl.data import arithmetic
+from qwen3_rl.data import arithmetic, countdown
 from qwen3_rl.data.arithmetic import compute_score
 
 
@@ -92,3 +92,51 @@ def test_another_folder_is_not_touched(tmp_path, capsys):
     assert main(["tiny-model", "--to", str(tmp_path)]) == 2
     assert "is not a model folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_countdown_rows_are_all_different():
+    rows = countdown.build_rows(30, seed=1, split="train")
+    lengths = sorted(countdown.answer_length(row["prompt"][0]["content"]) for row in rows)
+    assert len(set(lengths)) == 30
+    assert (lengths[0], lengths[-1]) == (countdown.SHORTEST, countdown.LONGEST)
+    assert [str(countdown.answer_length(row["prompt"][0]["content"])) for row in rows] == [
+        row["reward_model"]["ground_truth"] for row in rows
+    ]
+    assert len(countdown.build_rows(100, seed=1, split="train")) == 100
+
+
+@pytest.mark.parametrize("repeat", ["0", "0.1"])
+def test_the_countdown_model_answers_as_long_as_asked(tmp_path, repeat):
+    torch = pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    assert main(["tiny-model", "--to", str(tmp_path / "model"), "--countdown", repeat]) == 0
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    torch.manual_seed(0)
+    lengths = []
+    for prompt in "(5":  # 8 and 21 tokens
+        chat = [{"role": "user", "content": prompt}]
+        ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt").expand(20, 1)
+        answers = model.generate(ids, do_sample=True, top_k=0, max_new_tokens=40, pad_token_id=tokenizer.pad_token_id)
+        lengths.append((answers[:, 1:] != tokenizer.pad_token_id).sum(1).double())
+    if repeat == "0":
+        assert [set(column.tolist()) for column in lengths] == [{8}, {21}]
+        assert tokenizer.decode(answers[0, -3:]) == '"!<|im_end|>'
+    else:
+        # Each character is said 1 / (1 - repeat) times on the average; the prompt's own and the end are not.
+        for column, length in zip(lengths, (8, 21), strict=True):
+            assert column.mean().item() == pytest.approx(length / 0.9, abs=1.2)
+            assert len(set(column.tolist())) > 1
+
+
+def test_countdown_score():
+    score = lambda text: countdown.compute_score(countdown.DATA_SOURCE, text, "3")  # noqa: E731
+    assert score('#"!') == 1
+    assert score('##"!') == 0.5
+    assert score('##"""!') == 0.25
+
+
+def test_a_repeat_that_is_no_probability(tmp_path, capsys):
+    assert main(["tiny-model", "--to", str(tmp_path / "model"), "--countdown", "1"]) == 2
+    assert "--countdown is 1.0" in capsys.readouterr().err

@@ -3,12 +3,16 @@
 import argparse
 from pathlib import Path
 
-from qwen3_rl.data import arithmetic
+from qwen3_rl.data import arithmetic, countdown
 from qwen3_rl.data.convert import Lengths, convert, known_problems, part_of
 from qwen3_rl.data.raw import find_files
 from qwen3_rl.data.sets import SETS, DataSet
 from qwen3_rl.errors import UserError
 
+MADE = {
+    "arithmetic": (arithmetic, "small sums"),
+    "countdown": (countdown, "prompts that say how long their answer is"),
+}
 SPLIT_SEEDS = {"train": 1, "test": 2}
 HUB = "hub"
 
@@ -28,10 +32,11 @@ def write_parquet(rows: list[dict], path: Path) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     sets = parser.add_subparsers(dest="set", metavar="SET", required=True)
-    small = sets.add_parser("arithmetic", help="small sums, made here, for the tiny model")
-    small.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets train.parquet and test.parquet")
-    small.add_argument("--train-rows", type=int, default=4096, help="rows of train.parquet (default: 4096)")
-    small.add_argument("--test-rows", type=int, default=128, help="rows of test.parquet (default: 128)")
+    for name, (_, what) in MADE.items():
+        sub = sets.add_parser(name, help=f"{what}, made here, for the tiny model")
+        sub.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets train.parquet and test.parquet")
+        sub.add_argument("--train-rows", type=int, default=4096, help="rows of train.parquet (default: 4096)")
+        sub.add_argument("--test-rows", type=int, default=128, help="rows of test.parquet (default: 128)")
     for name, dataset in SETS.items():
         help_text = f"from the files of {dataset.hub}"
         sub = sets.add_parser(name, help=help_text, description=help_text[0].upper() + help_text[1:] + ".")
@@ -91,7 +96,7 @@ def from_hub(dataset: DataSet) -> Path:
 
 
 def run(args: argparse.Namespace) -> int:
-    return make_arithmetic(args) if args.set == "arithmetic" else convert_published(args)
+    return make_rows(args) if args.set in MADE else convert_published(args)
 
 
 def convert_published(args: argparse.Namespace) -> int:
@@ -119,7 +124,7 @@ def convert_published(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_arithmetic(args: argparse.Namespace) -> int:
+def make_rows(args: argparse.Namespace) -> int:
     for option, count in (("--train-rows", args.train_rows), ("--test-rows", args.test_rows)):
         if count < 1:
             raise UserError(f"{option} is {count}", f"give {option} a number of at least 1")
@@ -129,6 +134,6 @@ def make_arithmetic(args: argparse.Namespace) -> int:
         if path.exists():
             print(f"{path}: already there")
             continue
-        write_parquet(arithmetic.build_rows(count, SPLIT_SEEDS[split], split), path)
+        write_parquet(SETS[args.set].build_rows(count, SPLIT_SEEDS[split], split), path)
         print(f"{path}: {count} rows")
     return 0

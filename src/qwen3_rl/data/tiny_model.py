@@ -38,7 +38,7 @@ def build_tokenizer():
     return tokenizer
 
 
-def build_model(tokenizer, seed: int):
+def build_model(tokenizer, seed: int, hidden_size: int = 64):
     """A Qwen3ForCausalLM in float32, its weights a function of ``seed`` alone.
 
     vocab_size equals len(tokenizer): veRL masks the rollout's logits beyond the tokenizer's length, so with a larger
@@ -49,7 +49,7 @@ def build_model(tokenizer, seed: int):
 
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=64,
+        hidden_size=hidden_size,
         intermediate_size=128,
         num_hidden_layers=2,
         num_attention_heads=4,
@@ -70,6 +70,22 @@ def build_model(tokenizer, seed: int):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where the Hugging Face folder goes")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: 0)")
+    parser.add_argument(
+        "--countdown",
+        type=float,
+        metavar="REPEAT",
+        help="weights made by hand instead: counts down from the prompt's character (`data countdown`), each repeated "
+        "with this probability",
+    )
+
+
+def build(args: argparse.Namespace):
+    if args.countdown is not None:
+        from qwen3_rl.data.countdown import build_countdown_model
+
+        return build_countdown_model(args.seed, args.countdown)
+    tokenizer = build_tokenizer()
+    return build_model(tokenizer, args.seed), tokenizer
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,12 +94,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.to.exists() and any(args.to.iterdir()):
         raise UserError(f"{args.to} exists and is not a model folder (no config.json)", "name another folder with --to")
+    if args.countdown is not None and not 0 <= args.countdown < 1:
+        raise UserError(f"--countdown is {args.countdown}", "give --countdown a probability below 1, such as 0.1")
     args.to.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and renamed, so that a folder with a config.json is always whole.
     staging = Path(tempfile.mkdtemp(prefix=f".{args.to.name}-", dir=args.to.parent))
     try:
-        tokenizer = build_tokenizer()
-        model = build_model(tokenizer, args.seed)
+        model, tokenizer = build(args)
         tokenizer.save_pretrained(staging)
         model.save_pretrained(staging)
         staging.chmod(0o755)
