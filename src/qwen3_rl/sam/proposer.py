@@ -14,6 +14,7 @@ from qwen3_rl.sam.drafter import SamDrafter
 from qwen3_rl.sam.gate import Gate
 
 BATCH_LIMIT = "VLLM_SPECULATIVE_BATCH_SIZE_THRE"
+COUNTED = ("steps", "request_steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits", "gate_tokens")
 
 
 def batch_limit() -> int:
@@ -67,8 +68,7 @@ class SamProposer:
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
         self._decoded: set[str] = set()  # requests with new tokens in the last step
-        self._level = 0
-        self._counts = dict.fromkeys(("steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits"), 0)
+        self._counts = dict.fromkeys(COUNTED, 0)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """There is no model."""
@@ -87,12 +87,13 @@ class SamProposer:
         batch = len(input_batch.req_ids)
         steps = self._new_tokens(input_batch, requests)
         self._observe(batch, steps, verified)
-        self._level = self._gate.draft_tokens(batch)
+        level = self._gate.draft_tokens(batch)
+        self._counts["gate_tokens"] += level
         unsupported = input_batch.spec_decode_unsupported_reqs
         drafts: list[list[int]] = [[] for _ in range(batch)]
         asked, fed = [], []
         for step in steps:
-            wanted = self._level > 0 and step.room > 0 and step.request.req_id not in unsupported
+            wanted = level > 0 and step.room > 0 and step.request.req_id not in unsupported
             (asked if wanted else fed).append(step)
         if fed:
             self._drafter.extend_batch(*_packed(fed))
@@ -100,16 +101,22 @@ class SamProposer:
             tokens, lengths = self._drafter.propose(*_packed(asked))
             for step, draft, length in zip(asked, tokens.tolist(), lengths.tolist(), strict=True):
                 if length:
-                    drafts[step.row] = draft[: min(length, step.room, self._level)]
+                    drafts[step.row] = draft[: min(length, step.room, level)]
                     self._count_draft(step.request, len(drafts[step.row]))
         return drafts
 
     def stats(self) -> dict[str, float]:
-        """Since the start: steps, drafts, draft_tokens that were verified, accepted_tokens, group_hits (drafts for
-        requests whose group holds others' text), gate_switches. Now: bytes, and gate, the draft tokens that a request
-        may have."""
-        now = {"bytes": self._drafter.stats()["bytes_used"], "gate": self._level, "gate_switches": self._gate.switches}
-        return {**self._counts, **now}
+        """Counts since the start, and the bytes in use now.
+
+        steps; request_steps: decoding requests, summed over the steps; drafts; draft_tokens: those that the engine has
+        verified; accepted_tokens; group_hits: drafts for requests whose group holds others' text; gate_tokens: draft
+        tokens that the gate allowed a request, summed over the steps; gate_switches: how often it changed its mind.
+        """
+        return {
+            **self._counts,
+            "gate_switches": self._gate.switches,
+            "bytes": self._drafter.stats()["bytes_used"],
+        }
 
     def _finish_missing(self, requests: Mapping[str, Any]) -> None:
         # An id may have been used again since the last step: then the record is another.
@@ -159,6 +166,7 @@ class SamProposer:
         if len(decoded) == batch and decoded <= self._decoded:  # nothing was prefilled
             self._gate.observe(batch, accepted, now - self._last_call)
         self._last_call = now
+        self._counts["request_steps"] += len(decoded & self._decoded)
         self._decoded = decoded
         self._counts["steps"] += 1
         self._counts["draft_tokens"] += drafted
