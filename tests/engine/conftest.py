@@ -1,5 +1,6 @@
 """The real patched engine, in this process, with the tiny model."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -31,3 +32,10 @@ def tiny(tmp_path_factory):
     make = [sys.executable, "-m", "qwen3_rl.cli", "tiny-model", "--to", str(folder)]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def engines_are_freed():
+    """An engine is full of cycles."""
+    yield
+    gc.collect()

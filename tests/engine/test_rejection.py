@@ -17,7 +17,7 @@ from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from patchset.project import find_project
 
-CASES = int(os.environ.get("SAM_TRITON_CASES", "10"))
+CASES = int(os.environ.get("SAM_TRITON_CASES", "5"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")

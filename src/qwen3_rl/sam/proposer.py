@@ -13,8 +13,8 @@ from qwen3_rl.sam.config import SamConfig
 from qwen3_rl.sam.drafter import SamDrafter
 from qwen3_rl.sam.gate import Gate
 
-COUNTS = ("steps", "request_steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits", "gate_tokens")
 BATCH_LIMIT = "VLLM_SPECULATIVE_BATCH_SIZE_THRE"
+COUNTED = ("steps", "request_steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits", "gate_tokens")
 
 
 def batch_limit() -> int:
@@ -68,7 +68,7 @@ class SamProposer:
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
         self._decoded: set[str] = set()  # requests with new tokens in the last step
-        self._counts = dict.fromkeys(COUNTS, 0)
+        self._counts = dict.fromkeys(COUNTED, 0)
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """There is no model."""
@@ -106,11 +106,17 @@ class SamProposer:
         return drafts
 
     def stats(self) -> dict[str, float]:
-        """Since the start: steps; request_steps (each request counts once a step); drafts; draft_tokens that were
-        verified; accepted_tokens; group_hits (drafts for requests whose group holds others' text); gate_tokens (the
-        sum of what the gate let a request draft in each step); gate_switches. Now: bytes."""
-        now = {"bytes": self._drafter.stats()["bytes_used"], "gate_switches": self._gate.switches}
-        return {**self._counts, **now}
+        """Counts since the start, and the bytes in use now.
+
+        steps; request_steps: decoding requests, summed over the steps; drafts; draft_tokens: those that the engine has
+        verified; accepted_tokens; group_hits: drafts for requests whose group holds others' text; gate_tokens: draft
+        tokens that the gate allowed a request, summed over the steps; gate_switches: how often it changed its mind.
+        """
+        return {
+            **self._counts,
+            "gate_switches": self._gate.switches,
+            "bytes": self._drafter.stats()["bytes_used"],
+        }
 
     def _finish_missing(self, requests: Mapping[str, Any]) -> None:
         # An id may have been used again since the last step: then the record is another.
@@ -160,9 +166,9 @@ class SamProposer:
         if len(decoded) == batch and decoded <= self._decoded:  # nothing was prefilled
             self._gate.observe(batch, accepted, now - self._last_call)
         self._last_call = now
+        self._counts["request_steps"] += len(decoded & self._decoded)
         self._decoded = decoded
         self._counts["steps"] += 1
-        self._counts["request_steps"] += len(steps)
         self._counts["draft_tokens"] += drafted
         self._counts["accepted_tokens"] += accepted
 
