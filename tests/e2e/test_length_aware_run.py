@@ -49,6 +49,8 @@ def start(folder: Path, name: str, *overrides: str, **environment: str) -> subpr
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8",
         f"trainer.rollout_data_dir={folder / name / 'rollouts'}",
         f"trainer.save_freq={SAVE}",
+        # SAM drafts, as the tiny job does anyway, but always: the gate would follow the clock.
+        "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config.sam_config.gate=False",
         *overrides,
     ]
     settings = {
@@ -168,3 +170,13 @@ def test_the_resumed_run_is_the_killed_one(runs):
         assert before.keys() == after.keys()
         for name, value in before.items():
             np.testing.assert_array_equal(value, after[name], err_msg=name)
+
+
+def test_drafts_know_the_epoch_before(runs):
+    """An answer repeats nothing in itself, and siblings run side by side: only the last epoch's text helps."""
+    steps = metrics(runs[0])
+    first, second = (
+        [steps[step]["rollout/spec_decode/mean_accepted"] for step in range(begin, begin + STEPS_AN_EPOCH)]
+        for begin in (1, 1 + STEPS_AN_EPOCH)
+    )
+    assert max(first) < 0.2 and min(second) > 1, (first, second)

@@ -65,6 +65,9 @@ def test_rollout_and_actor_are_one_model(run):
         assert step["training/rollout_probs_diff_valid"] == 1
         assert 0 <= step["training/rollout_probs_diff_max"] < 1e-3
         assert 0 < step["response_length/mean"] <= 8
+        # Drafting, of which log-probs are no hindrance; how much the gate decides.
+        assert 0 <= step["rollout/spec_decode/gate"] <= 3
+    assert steps[0]["rollout/spec_decode/draft_tokens"] > 0
     # Training did change the policy in between: equality of the two was not that of two models at rest.
     assert steps[0]["actor/grad_norm"] > 0
     assert steps[0]["actor/entropy"] != steps[2]["actor/entropy"]
