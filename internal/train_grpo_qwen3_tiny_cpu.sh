@@ -11,6 +11,7 @@ DATA_DIR=${DATA_DIR:-$root/data/arithmetic}       # train.parquet and test.parqu
 STEPS=${STEPS:-24}                                # training steps
 TRAIN_BATCH=${TRAIN_BATCH:-32}                    # prompts a step
 RESPONSES=${RESPONSES:-8}                         # responses a prompt (the group)
+TRAINER=${TRAINER:-verl.trainer.main_ppo}         # qwen3_rl.dapo.main adds DAPO's dynamic sampling
 LEARNING_RATE=${LEARNING_RATE:-1e-2}              # fits the tiny model; for a real one take 1e-6
 
 run_folder=${RUN_FOLDER:-$root/outputs/tiny-cpu} # from ray_start_npu.sh
@@ -71,4 +72,4 @@ args=(
     trainer.val_before_train=False
     trainer.balance_batch=False
 )
-exec python3 -m verl.trainer.main_ppo "${args[@]}" "$@"
+exec python3 -m "$TRAINER" "${args[@]}" "$@"

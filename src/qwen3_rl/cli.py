@@ -21,6 +21,7 @@ COMMANDS = {
         "are the verl and vllm that this Python imports the patched ones?",
     ),
     "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
+    "dry-run": ("qwen3_rl.dry_run.cli", "check a train script without starting anything"),
     "doctor": ("qwen3_rl.doctor", "the platform, and one line that names the exact patched trees"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
 }
