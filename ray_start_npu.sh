@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ray_start_npu.sh TRAIN_SCRIPT ENV_SCRIPT [OVERRIDE...]: sources ENV_SCRIPT, starts Ray on this machine, runs TRAIN_SCRIPT
 # with the overrides (Hydra: key=value) and stops what it started. Ends with TRAIN_SCRIPT's exit code; 2 is wrong usage.
+# DRY_RUN=1 checks the run and starts nothing: 1 means that it would fail.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 
@@ -13,4 +14,7 @@ fail() {
 [[ -x $root/.venv/bin/qwen3-rl ]] || fail "$root/.venv is not built" "bash build_project.sh --target cpu (or npu)"
 unset PYTHONHOME # another Python's
 export PATCHSET_ROOT=$root
+if [[ ${DRY_RUN:-0} == 1 ]]; then
+    exec "$root/.venv/bin/python" -P -m qwen3_rl.cli dry-run "$@"
+fi
 exec "$root/.venv/bin/python" -P -m qwen3_rl.launch "$@"

@@ -16,7 +16,7 @@ from qwen3_rl.dry_run.job import Job
 from qwen3_rl.dry_run.keys import compose_config
 from qwen3_rl.dry_run.memory import DIE, GIB, Estimate, estimate
 from qwen3_rl.dry_run.model import shape_of
-from qwen3_rl.dry_run.upstream import veRL_validation, vllm_speculation
+from qwen3_rl.dry_run.upstream import verl_validation, vllm_speculation
 from qwen3_rl.launch.environment import check_script, source_environment
 
 NOT_CHECKED = (
@@ -27,7 +27,7 @@ NOT_CHECKED = (
 
 @dataclass(frozen=True)
 class Result:
-    """What a dry run found. config: as veRL would get it, with keys that fit."""
+    """What a dry run found. config: as veRL would get it, with keys that fit; readable: its numbers are numbers."""
 
     command: Command
     config: DictConfig
@@ -35,6 +35,7 @@ class Result:
     findings: list[Finding]
     memory: Estimate | None
     model: str
+    readable: bool = True
 
 
 def dry_run(command: Command, frameworks: Path, die: float | None = None) -> Result:
@@ -47,7 +48,7 @@ def dry_run(command: Command, frameworks: Path, die: float | None = None) -> Res
     job = Job(config, command.module, command.environment, shape)
     try:
         OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-        found += veRL_validation(job) if not errors(found) else []
+        found += verl_validation(job) if not errors(found) else []
         found += run_checks(job)
         found += vllm_speculation(job, frameworks)
         device = job.get("trainer.device")
@@ -55,7 +56,7 @@ def dry_run(command: Command, frameworks: Path, die: float | None = None) -> Res
         memory = estimate(job, die)
     except (TypeError, ValueError, KeyError) as error:
         found.append(Finding("error", f"a value has the wrong type or is missing: {error}"))
-        return Result(command, config, job, found, None, model)
+        return Result(command, config, job, found, None, model, readable=False)
     found += _too_large(memory, die, job) if memory and device != "cpu" else []
     return Result(command, config, job, found, memory, model)
 
@@ -110,10 +111,8 @@ def print_result(result: Result, configuration: bool = True) -> None:
     job = result.job
     print(f"command   python3 -m {result.command.module} --config-name={result.command.config_name}")
     print(f"model     {result.model}")
-    print(
-        f"layout    {job.dies} dies: TP {job.tp}, PP {job.pp}, CP {job.cp}, EP {job.ep}, DP {job.dp}; "
-        f"rollout {job.dies // (job.rollout_tp * job.rollout_dp)} replicas of {job.rollout_tp * job.rollout_dp} dies"
-    )
+    if result.readable:
+        print_layout(job)
     if result.memory:
         print_memory(result.memory)
     for finding in sorted(result.findings, key=lambda finding: ("error", "warning", "note").index(finding.level)):
@@ -122,6 +121,14 @@ def print_result(result: Result, configuration: bool = True) -> None:
     count = len(errors(result.findings))
     print("dry run: " + (f"{count} error{'s' * (count > 1)}" if count else "passed"))
     sys.stdout.flush()
+
+
+def print_layout(job: Job) -> None:
+    replica = job.rollout_tp * job.rollout_dp
+    print(
+        f"layout    {job.dies} dies: TP {job.tp}, PP {job.pp}, CP {job.cp}, EP {job.ep}, DP {job.dp}; "
+        f"rollout {job.dies // replica} replicas of {replica} dies"
+    )
 
 
 def print_memory(memory: Estimate) -> None:

@@ -1,5 +1,6 @@
 """Hydra overrides against veRL's configuration: wrong and removed keys, and keys that nobody reads."""
 
+import copy
 import difflib
 import functools
 import importlib
@@ -7,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -39,10 +41,31 @@ MINDSPEED = frozenset(
 MEGATRON_ARGUMENTS = frozenset({"seq_length", "use_flash_attn", "context_parallel_size"})
 
 
+@functools.cache
+def _defaults(folder: str, config_name: str) -> DictConfig:
+    with initialize_config_dir(config_dir=folder, version_base=None):
+        return compose(config_name)
+
+
+def _with_overrides(base: DictConfig, overrides: list[Override], folder: str, config_name: str) -> DictConfig:
+    """What compose() gives. Without a choice of a group, Hydra does no more than this with overrides."""
+    if any(_is_group(override) for override in overrides):
+        with initialize_config_dir(config_dir=folder, version_base=None):
+            return compose(config_name, [override.input_line for override in overrides])
+    config = copy.deepcopy(base)
+    own = [override for override in overrides if not override.key_or_group.startswith("hydra.")]
+    ConfigLoaderImpl._apply_overrides_to_config(own, config)
+    return config
+
+
+def _is_group(override: Override) -> bool:
+    return override.key_or_group == "model_engine" or "/" in override.key_or_group or "@" in override.key_or_group
+
+
 def compose_config(command: Command, frameworks: Path) -> tuple[DictConfig, list[Finding]]:
     """veRL's configuration with the overrides that fit, and findings on those that do not.
 
-    Raises HydraException only for a configuration name that does not exist.
+    Raises HydraException for a configuration name that does not exist.
     """
     found: list[Finding] = []
     overrides: list[Override] = []
@@ -51,19 +74,20 @@ def compose_config(command: Command, frameworks: Path) -> tuple[DictConfig, list
             overrides.append(OverridesParser.create().parse_override(text))
         except HydraException as error:
             found.append(Finding("error", f"{text!r} is no Hydra override: {str(error).splitlines()[0]}"))
-    folder = frameworks / "verl" / "verl" / "trainer" / "config"
-    with initialize_config_dir(config_dir=str(folder.absolute()), version_base=None):
-        base = compose(command.config_name)
-        fitting = []
-        for override in overrides:
-            problem = _problem(override, base)
-            found += [Finding("error", problem)] if problem else []
-            fitting += [] if problem else [override.input_line]
-        try:
-            config = compose(command.config_name, fitting)
-        except (HydraException, OmegaConfBaseException) as error:
-            found.append(Finding("error", f"Hydra: {error}"))
-            config = base
+    folder = str((frameworks / "verl" / "verl" / "trainer" / "config").absolute())
+    base = _defaults(folder, command.config_name)
+    fitting: list[Override] = []
+    added: set[str] = set()
+    for override in overrides:
+        problem = _problem(override, base, added)
+        found += [Finding("error", problem)] if problem else []
+        fitting += [] if problem else [override]
+        added |= {override.key_or_group} if override.is_add() else set()
+    try:
+        config = _with_overrides(base, fitting, folder, command.config_name)
+    except (HydraException, OmegaConfBaseException) as error:
+        found.append(Finding("error", f"Hydra: {error}"))
+        config = copy.deepcopy(base)
     for override in overrides:
         if override.is_add():
             found += _check_added(override.key_or_group, frameworks, base)
@@ -102,11 +126,11 @@ def _exists(config: DictConfig, key: str) -> bool:
     return OmegaConf.is_dict(node) and last in (node._content or {})
 
 
-def _problem(override: Override, base: DictConfig) -> str | None:
+def _problem(override: Override, base: DictConfig, added: set[str]) -> str | None:
     key = override.key_or_group
-    if key.startswith("hydra.") or "/" in key or "@" in key or key == "model_engine" or override.is_force_add():
+    if key.startswith("hydra.") or _is_group(override) or override.is_force_add():
         return None
-    exists = _exists(base, key)
+    exists = key in added or _exists(base, key)
     if override.is_add() and exists:
         return f"+{key}: veRL has this key already; write it without +"
     if not override.is_add() and not exists:
