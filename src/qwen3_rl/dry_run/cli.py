@@ -132,11 +132,14 @@ def print_layout(job: Job) -> None:
 
 
 def print_memory(memory: Estimate) -> None:
-    for phase, parts, total in (
-        ("training", memory.training, memory.training_bytes),
-        ("generation", memory.generation, memory.generation_bytes),
-    ):
-        print(f"memory    {phase}, estimate of the fullest die: {total / GIB:.2f} GiB")
+    tables = [
+        ("training, estimate of the fullest die", memory.training, memory.training_bytes),
+        ("generation, estimate of the fullest die", memory.generation, memory.generation_bytes),
+    ]
+    if memory.processes:
+        tables.append(("the whole job on this machine", memory.processes, memory.machine_bytes))
+    for title, parts, total in tables:
+        print(f"memory    {title}: {total / GIB:.2f} GiB")
         for part in parts:
             where = " (on the host)" if part.moved else ""
             print(f"          {part.name:<16} {part.bytes / GIB:8.2f} GiB{where}  {part.formula}")

@@ -19,6 +19,12 @@ LAYER_BYTES = 34
 LOGITS_BYTES = 2 + 4 + 4
 
 
+# On a CPU the job's processes are most of it. Proportional set sizes on x86-64, 2026-11-30, of this project's versions:
+# a Python that has imported torch, transformers and veRL or vLLM took 0.44 to 0.67 GB; Ray's own together 0.7.
+PROCESS = 0.6e9
+RAY = 0.7e9
+
+
 @dataclass(frozen=True)
 class Part:
     """bytes: what is on the device; moved: what is on the host instead or part of the time."""
@@ -31,10 +37,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Estimate:
-    """training and generation: the parts that are on the die at the same time in each phase."""
+    """training and generation: the parts that are on the die at the same time in each phase.
+
+    processes: of a job on a CPU, where all parts are in the machine's memory at the same time; else ().
+    """
 
     training: tuple[Part, ...]
     generation: tuple[Part, ...]
+    processes: tuple[Part, ...] = ()
 
     @property
     def training_bytes(self) -> float:
@@ -44,13 +54,38 @@ class Estimate:
     def generation_bytes(self) -> float:
         return sum(part.bytes for part in self.generation if not part.moved)
 
+    @property
+    def machine_bytes(self) -> float:
+        """Of a job on a CPU."""
+        return self.training_bytes + self.generation_bytes + sum(part.bytes for part in self.processes)
+
 
 def estimate(job: Job, die: float) -> Estimate | None:
     """The memory of the fullest die of ``die`` bytes; None where the model or its layout is not known."""
     if job.shape is None or job.stage_layers is None:
         return None
     train = _megatron(job, job.shape) if job.is_megatron else _fsdp(job, job.shape)
-    return Estimate((*train, *_activations(job, job.shape)), _generation(job, job.shape, die))
+    on_cpu = job.environment.get("VLLM_CPU_KVCACHE_SPACE") is not None
+    return Estimate(
+        (*train, *_activations(job, job.shape)),
+        _generation(job, job.shape, die),
+        _processes(job) if on_cpu else (),
+    )
+
+
+def _processes(job: Job) -> tuple[Part, ...]:
+    agents, rewards = job.rollout("agent.num_workers"), job.get("reward.num_workers")
+    replicas = job.dies // (job.rollout_tp * job.rollout_dp)
+    count = 2 + job.dies + agents + rewards + replicas * 2 + job.dies
+    return (
+        Part(
+            "processes",
+            count * PROCESS,
+            f"{PROCESS / 1e9} GB * {count}: driver, runner, {job.dies} trainers, {agents} agent loops, "
+            f"{rewards} reward workers, {replicas} servers and engines, {job.dies} rollout workers",
+        ),
+        Part("Ray", RAY, "its own processes"),
+    )
 
 
 def stage_parameters(job: Job, shape: ModelShape) -> tuple[float, float]:
