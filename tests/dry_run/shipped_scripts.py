@@ -1,6 +1,7 @@
 """The train scripts under internal/, and dry runs of them in this process."""
 
 import functools
+import json
 import os
 from pathlib import Path
 
@@ -13,7 +14,7 @@ SCRIPTS = sorted((ROOT / "internal").glob("train_*.sh"))
 
 
 def env_script(script: Path) -> Path | None:
-    """The env script that goes with a train script: the one named like its model (docs/running.md)."""
+    """The env script that goes with a train script: the one named like its model (README.md)."""
     if "gpu" in script.stem:
         return None
     model = "32b" if "resampler" in script.stem else script.stem.split("_")[3]
@@ -37,3 +38,19 @@ def check(script: Path, *overrides: str, **settings: str) -> Result:
     command = _command(script, tuple(sorted(settings.items())))
     full = Command(command.module, command.config_name, (*command.overrides, *overrides), command.environment)
     return dry_run(full, ROOT / "frameworks")
+
+
+def write_tiny_config(folder: Path) -> Path:
+    """A model folder as far as a dry run needs one: the shape of the quickstart's model."""
+    config = {
+        "vocab_size": 259,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "max_position_embeddings": 4096,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

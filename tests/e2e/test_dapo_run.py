@@ -37,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """(metrics of each step, rows of each step's batch, peak memory in bytes)."""
+    """(metrics of each step, rows of each step's batch, peak memory in bytes, model folder)."""
     folder = tmp_path_factory.mktemp("dapo")
     tmp = Path(subprocess.check_output(["mktemp", "-d", "/tmp/e-XXXX"], text=True).strip())  # short: sockets
     for command in (
@@ -72,12 +72,12 @@ def run(tmp_path_factory):
         [json.loads(line) for line in (folder / "batches" / f"{step}.jsonl").read_text().splitlines()]
         for step in range(1, STEPS + 1)
     ]
-    yield steps, batches, float(re.search(r"peak memory ([\d.]+) GB", done.stdout)[1]) * 1e9
+    yield steps, batches, float(re.search(r"peak memory ([\d.]+) GB", done.stdout)[1]) * 1e9, folder / "model"
     subprocess.run(["rm", "-rf", tmp], check=True)
 
 
 def test_the_counts_are_right(run):
-    steps, _, _ = run
+    steps, *_ = run
     assert [step["training/global_step"] for step in steps] == list(range(1, STEPS + 1))
     for step in steps:
         generated = step["train/groups_generated"]
@@ -87,13 +87,13 @@ def test_the_counts_are_right(run):
 
 def test_groups_were_filtered_and_refilled(run):
     """The untrained model's responses are nearly all worth nothing, so that most groups are."""
-    steps, _, _ = run
+    steps, *_ = run
     assert sum(step["train/groups_filtered"] for step in steps) > 0
     assert any(step["train/num_gen_batches"] > 1 for step in steps)
 
 
 def test_every_group_that_was_trained_on_has_different_scores(run):
-    _, batches, _ = run
+    batches = run[1]
     for rows in batches:
         assert len(rows) == TRAIN_BATCH * GROUP
         groups = [rows[start : start + GROUP] for start in range(0, len(rows), GROUP)]
@@ -104,13 +104,13 @@ def test_every_group_that_was_trained_on_has_different_scores(run):
 
 def test_long_responses_lose_reward(run):
     """score = acc + penalty: none up to 4 tokens, 0.1 at 8 (the tiny tokenizer has a token a byte)."""
-    penalties = [row["score"] - row["acc"] for _, batches, _ in [run] for rows in batches for row in rows]
+    penalties = [row["score"] - row["acc"] for rows in run[1] for row in rows]
     assert all(-0.1001 <= penalty <= 1e-6 for penalty in penalties)
     assert min(penalties) == pytest.approx(-0.1, abs=1e-4)
 
 
 def test_the_policy_was_trained(run):
-    steps, _, _ = run
+    steps, *_ = run
     assert all(step["actor/grad_norm"] > 0 for step in steps)
 
 
@@ -119,7 +119,8 @@ def test_the_memory_is_near_the_dry_runs_estimate(run):
     from qwen3_rl.dry_run.command import command_of
     from qwen3_rl.launch.environment import source_environment
 
-    environment = source_environment(ROOT / "internal" / "qwen3_tiny_cpu_env.sh") | {"TRAINER": "qwen3_rl.dapo.main"}
+    environment = source_environment(ROOT / "internal" / "qwen3_tiny_cpu_env.sh")
+    environment |= {"TRAINER": "qwen3_rl.dapo.main", "MODEL_PATH": str(run[3]), "TRAIN_BATCH": str(TRAIN_BATCH)}
     command = command_of(ROOT / "internal" / "train_grpo_qwen3_tiny_cpu.sh", environment, tuple(OVERRIDES))
     estimate = dry_run(command, ROOT / "frameworks").memory
     assert run[2] == pytest.approx(estimate.machine_bytes, rel=0.25)
