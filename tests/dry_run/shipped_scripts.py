@@ -5,8 +5,8 @@ import json
 import os
 from pathlib import Path
 
-from qwen3_rl.dry_run.cli import Result, dry_run
 from qwen3_rl.dry_run.command import Command, command_of
+from qwen3_rl.dry_run.result import Result, dry_run
 from qwen3_rl.launch.environment import source_environment
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,9 @@ import pytest
 from shipped_scripts import ROOT, check
 
 from qwen3_rl.dry_run import errors
+from qwen3_rl.dry_run.command import Command
+from qwen3_rl.dry_run.keys import compose_config
+from qwen3_rl.errors import UserError
 
 A = "actor_rollout_ref.actor."
 R = "actor_rollout_ref.rollout."
@@ -34,6 +37,8 @@ BROKEN = [
     (GRPO32, {}, [f"+{E}additional_config.enable_npu_graph=True"], r"enable_npu_graph: vLLM-Ascend reads no such key"),
     # Types and values that veRL itself refuses.
     (GRPO32, {}, ["trainer.nnodes=two"], r"a value has the wrong type"),
+    (CPU, {}, [f"{R}tensor_model_parallel_size=0"], r"a value has the wrong type, is 0 or is missing"),
+    (CPU, {}, [f"{R}name=???"], r"Missing mandatory value: .*rollout.name"),
     (GRPO32, {}, [f"{A}loss_agg_mode=tokens"], r"Invalid loss_agg_mode: tokens"),
     (GRPO32, {}, [f"{R}mode=sync"], r"Rollout mode 'sync' has been removed"),
     (CPU, {}, [f"{A}ppo_micro_batch_size=4"], r"have set both 'actor.ppo_micro_batch_size' AND"),
@@ -99,3 +104,9 @@ def test_the_message(script, settings, overrides, message):
 
 def test_there_are_forty():
     assert len(BROKEN) >= 40
+
+
+def test_a_configuration_that_does_not_exist():
+    with pytest.raises(UserError, match="no configuration ppo_megatron") as caught:
+        compose_config(Command("verl.trainer.main_ppo", "ppo_megatron", ()), ROOT / "frameworks")
+    assert "ppo_megatron_trainer" in caught.value.next_step

@@ -115,8 +115,8 @@ def test_the_policy_was_trained(run):
 
 
 def test_the_memory_is_near_the_dry_runs_estimate(run):
-    from qwen3_rl.dry_run.cli import dry_run
     from qwen3_rl.dry_run.command import command_of
+    from qwen3_rl.dry_run.result import dry_run
     from qwen3_rl.launch.environment import source_environment
 
     environment = source_environment(ROOT / "internal" / "qwen3_tiny_cpu_env.sh")

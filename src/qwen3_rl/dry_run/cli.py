@@ -1,83 +1,15 @@
-"""`qwen3-rl dry-run TRAIN_SCRIPT [ENV_SCRIPT] [OVERRIDE...]`: what can be known of a run before it starts."""
+"""`qwen3-rl dry-run TRAIN_SCRIPT [ENV_SCRIPT] [OVERRIDE...]`."""
 
 import argparse
 import os
-import sys
-from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
 from patchset.project import find_project
-from qwen3_rl.dry_run import Finding, errors
-from qwen3_rl.dry_run.checks import run_checks
-from qwen3_rl.dry_run.command import Command, command_of
-from qwen3_rl.dry_run.job import Job
-from qwen3_rl.dry_run.keys import compose_config
-from qwen3_rl.dry_run.memory import DIE, GIB, Estimate, estimate
-from qwen3_rl.dry_run.model import shape_of
-from qwen3_rl.dry_run.upstream import verl_validation, vllm_speculation
+from qwen3_rl.dry_run import errors
+from qwen3_rl.dry_run.command import command_of
+from qwen3_rl.errors import UserError
 from qwen3_rl.launch.environment import check_script, source_environment
-
-NOT_CHECKED = (
-    "not checked here: whether the model fits kernels of the device, Megatron-Core's and MindSpeed's own validation "
-    "(they are not imported), vLLM's (its arguments are compared by name only)"
-)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a dry run found. config: as veRL would get it, with keys that fit; readable: its numbers are numbers."""
-
-    command: Command
-    config: DictConfig
-    job: Job
-    findings: list[Finding]
-    memory: Estimate | None
-    model: str
-    readable: bool = True
-
-
-def dry_run(command: Command, frameworks: Path, die: float | None = None) -> Result:
-    """Check ``command`` against the checkouts below ``frameworks``. die: memory of one in bytes."""
-    from verl.experimental.reward_loop import migrate_legacy_reward_impl
-
-    config, found = compose_config(command, frameworks)
-    config = migrate_legacy_reward_impl(config)
-    shape, model = shape_of(Path(str(OmegaConf.select(config, "actor_rollout_ref.model.path"))).expanduser())
-    job = Job(config, command.module, command.environment, shape)
-    try:
-        OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-        found += verl_validation(job) if not errors(found) else []
-        found += run_checks(job)
-        found += vllm_speculation(job, frameworks)
-        device = job.get("trainer.device")
-        die = die or DIE.get(device, 64 * GIB)
-        memory = estimate(job, die)
-    except (TypeError, ValueError, KeyError) as error:
-        found.append(Finding("error", f"a value has the wrong type or is missing: {error}"))
-        return Result(command, config, job, found, None, model, readable=False)
-    found += _too_large(memory, die, job) if memory and device != "cpu" else []
-    return Result(command, config, job, found, memory, model)
-
-
-def _too_large(memory: Estimate, die: float, job: Job) -> list[Finding]:
-    found = []
-    weights = memory.generation[0].bytes
-    if weights > job.rollout("gpu_memory_utilization") * die:
-        found.append(
-            Finding(
-                "error", f"rollout weights of {weights / GIB:.1f} GiB a die leave no KV cache in {die / GIB:.0f} GiB"
-            )
-        )
-    if memory.training_bytes > die:
-        found.append(
-            Finding(
-                "error",
-                f"training takes {memory.training_bytes / GIB:.1f} GiB a die by estimate, of {die / GIB:.0f} GiB",
-            )
-        )
-    return found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,6 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if find_spec("verl") is None:
+        raise UserError("veRL is not installed here", "bash build_project.sh --target cpu (or npu)")
+    from qwen3_rl.dry_run.result import dry_run, print_result
+
     check_script(args.train_script)
     overrides = list(args.overrides)
     environment = dict(os.environ)
@@ -98,48 +34,7 @@ def run(args: argparse.Namespace) -> int:
         check_script(Path(args.env_script))
         environment = source_environment(Path(args.env_script))
     command = command_of(args.train_script, environment, tuple(overrides))
-    die = args.die_gib * GIB if args.die_gib else None
+    die = args.die_gib * 2**30 if args.die_gib else None
     result = dry_run(command, find_project(None).frameworks, die)
     print_result(result, configuration=not args.quiet)
     return 1 if errors(result.findings) else 0
-
-
-def print_result(result: Result, configuration: bool = True) -> None:
-    """The resolved configuration, the memory table, the findings, to stdout."""
-    if configuration:
-        print(OmegaConf.to_yaml(result.config, resolve=False))
-    job = result.job
-    print(f"command   python3 -m {result.command.module} --config-name={result.command.config_name}")
-    print(f"model     {result.model}")
-    if result.readable:
-        print_layout(job)
-    if result.memory:
-        print_memory(result.memory)
-    for finding in sorted(result.findings, key=lambda finding: ("error", "warning", "note").index(finding.level)):
-        print(finding)
-    print(NOT_CHECKED)
-    count = len(errors(result.findings))
-    print("dry run: " + (f"{count} error{'s' * (count > 1)}" if count else "passed"))
-    sys.stdout.flush()
-
-
-def print_layout(job: Job) -> None:
-    replica = job.rollout_tp * job.rollout_dp
-    print(
-        f"layout    {job.dies} dies: TP {job.tp}, PP {job.pp}, CP {job.cp}, EP {job.ep}, DP {job.dp}; "
-        f"rollout {job.dies // replica} replicas of {replica} dies"
-    )
-
-
-def print_memory(memory: Estimate) -> None:
-    tables = [
-        ("training, estimate of the fullest die", memory.training, memory.training_bytes),
-        ("generation, estimate of the fullest die", memory.generation, memory.generation_bytes),
-    ]
-    if memory.processes:
-        tables.append(("the whole job on this machine", memory.processes, memory.machine_bytes))
-    for title, parts, total in tables:
-        print(f"memory    {title}: {total / GIB:.2f} GiB")
-        for part in parts:
-            where = " (on the host)" if part.moved else ""
-            print(f"          {part.name:<16} {part.bytes / GIB:8.2f} GiB{where}  {part.formula}")

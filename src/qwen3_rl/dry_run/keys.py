@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from qwen3_rl.dry_run import Finding
 from qwen3_rl.dry_run.command import Command
 from qwen3_rl.dry_run.sources import class_fields, literal_values, option_names, words_in
+from qwen3_rl.errors import UserError
 
 ENGINE = "actor_rollout_ref.rollout.engine_kwargs.vllm."
 TRANSFORMER = ".megatron.override_transformer_config."
@@ -43,6 +44,9 @@ MEGATRON_ARGUMENTS = frozenset({"seq_length", "use_flash_attn", "context_paralle
 
 @functools.cache
 def _defaults(folder: str, config_name: str) -> DictConfig:
+    if not (Path(folder) / f"{config_name}.yaml").is_file():
+        names = sorted(path.stem for path in Path(folder).glob("ppo_*.yaml"))
+        raise UserError(f"{folder} has no configuration {config_name}", f"take one of {', '.join(names)}")
     with initialize_config_dir(config_dir=folder, version_base=None):
         return compose(config_name)
 
@@ -65,7 +69,7 @@ def _is_group(override: Override) -> bool:
 def compose_config(command: Command, frameworks: Path) -> tuple[DictConfig, list[Finding]]:
     """veRL's configuration with the overrides that fit, and findings on those that do not.
 
-    Raises HydraException for a configuration name that does not exist.
+    Raises UserError for a configuration name that does not exist.
     """
     found: list[Finding] = []
     overrides: list[Override] = []
