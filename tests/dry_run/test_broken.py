@@ -8,6 +8,7 @@ from shipped_scripts import ROOT, check
 from qwen3_rl.dry_run import errors
 from qwen3_rl.dry_run.command import Command
 from qwen3_rl.dry_run.keys import compose_config
+from qwen3_rl.dry_run.upstream import vllm_speculation
 from qwen3_rl.errors import UserError
 
 A = "actor_rollout_ref.actor."
@@ -110,3 +111,31 @@ def test_a_configuration_that_does_not_exist():
     with pytest.raises(UserError, match="no configuration ppo_megatron") as caught:
         compose_config(Command("verl.trainer.main_ppo", "ppo_megatron", ()), ROOT / "frameworks")
     assert "ppo_megatron_trainer" in caught.value.next_step
+
+
+def test_a_key_that_neither_megatron_nor_mindspeed_has():
+    """An error where MindSpeed's source is there; where it is absent it might know the key, and a warning says so."""
+    found = check(ROOT / "internal" / GRPO32, f"+{T}swap_optimiser=True").findings
+    said = [finding for finding in found if "swap_optimiser" in finding.what]
+    assert len(said) == 1
+    assert said[0].what.endswith("the nearest is swap_optimizer")
+    mindspeed = ROOT / "frameworks" / "mindspeed" / "mindspeed"
+    assert said[0].level == ("error" if mindspeed.is_dir() else "warning")
+
+
+def test_what_turns_speculation_off_is_a_warning(tmp_path):
+    """The rule of vLLM 0.13.0 that no drafts are made for requests with log-probabilities, and a tree without it."""
+    job = check(ROOT / "internal" / DAPO32).job
+    texts = {
+        "config/speculative.py": 'SpeculativeMethod = Literal["ngram", "sam"]',
+        "v1/spec_decode/utils.py": "# or sampling_params.logprobs is not None",
+    }
+    for name, text in texts.items():
+        file = tmp_path / "vllm" / "vllm" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    (warning,) = vllm_speculation(job, tmp_path)
+    assert warning.level == "warning"
+    assert "does not speculate for requests with log-probabilities" in warning.what
+    (tmp_path / "vllm" / "vllm" / "v1/spec_decode/utils.py").write_text("")
+    assert vllm_speculation(job, tmp_path) == []

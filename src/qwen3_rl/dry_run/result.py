@@ -79,7 +79,7 @@ def _too_large(memory: Estimate, die: float, job: Job) -> list[Finding]:
 def print_result(result: Result, configuration: bool = True) -> None:
     """The resolved configuration, the memory table, the findings, to stdout."""
     if configuration:
-        print(OmegaConf.to_yaml(result.config, resolve=False))
+        print(OmegaConf.to_yaml(result.config, resolve=result.readable))
     job = result.job
     print(f"command   python3 -m {result.command.module} --config-name={result.command.config_name}")
     print(f"model     {result.model}")
