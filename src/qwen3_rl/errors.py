@@ -10,10 +10,14 @@ class UserError(Exception):
     """A foreseeable fault: what is wrong (with the value) and the next step to take. Shown without a traceback."""
 
     def __init__(self, what: str, next_step: str, exit_code: int = 2):
-        super().__init__(what)
+        super().__init__(what, next_step, exit_code)  # all of them, or it cannot be sent out of a Ray actor
         self.what = what
         self.next_step = next_step
         self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        """In one line, as where somebody else shows it."""
+        return f"{self.what} (next: {self.next_step})"
 
     def render(self) -> str:
         return f"error: {self.what}\n next: {self.next_step}"

@@ -1,5 +1,7 @@
 """Dynamic sampling with real batches and a generator whose rewards are given: counts, order, what belongs together."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -118,6 +120,8 @@ def test_the_limit_names_what_was_found():
     with pytest.raises(UserError, match="1 of 4 groups after 3 generation batches") as caught:
         one_step(trainer)
     assert "max_num_gen_batches" in caught.value.next_step
+    sent = pickle.loads(pickle.dumps(caught.value))  # as from a Ray actor
+    assert (str(sent), sent.exit_code) == (str(caught.value), 2)
 
 
 def test_the_limit_allows_a_batch_that_is_full_at_it():
