@@ -1,4 +1,4 @@
-"""One GRPO step of whichever veRL is on PYTHONPATH, on a CPU: `python first_step.py MODEL_FOLDER OUT.json [SEED]`.
+"""One GRPO step of the veRL on PYTHONPATH, on a CPU: `python first_step.py MODEL_FOLDER OUT.json [OVERRIDE...]`.
 
 The training loop, advantages, old log-probabilities and the actor's update are veRL's own, in this process and without
 Ray. Given are the responses and rewards, which depend on the seed alone. What a pristine tree lacks on a CPU is put
@@ -29,6 +29,7 @@ from verl.experimental.reward_loop import migrate_legacy_reward_impl  # noqa: E4
 from verl.trainer.ppo.ray_trainer import RayPPOTrainer  # noqa: E402
 from verl.workers.fsdp_workers import ActorRolloutRefWorker  # noqa: E402
 
+SEED = 1
 PROMPTS, GROUP, PROMPT_LENGTH, RESPONSE_LENGTH = 4, 4, 6, 5
 OVERRIDES = [
     "algorithm.adv_estimator=grpo",
@@ -89,20 +90,20 @@ class Loader(list):
     sampler = None
 
 
-def main(model: str, out: str, seed: int) -> None:
+def main(model: str, out: str, *overrides: str) -> None:
     os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group("cpu:gloo", store=store, rank=0, world_size=1)
     log = Path(out).with_suffix(".jsonl")
     os.environ["VERL_FILE_LOGGER_PATH"] = str(log)
     with initialize_config_dir(str(Path(verl.__file__).parent / "trainer" / "config"), version_base=None):
-        config = compose("ppo_trainer", [*OVERRIDES, f"actor_rollout_ref.model.path='{model}'"])
+        config = compose("ppo_trainer", [*OVERRIDES, *overrides, f"actor_rollout_ref.model.path='{model}'"])
     config = migrate_legacy_reward_impl(config)
 
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
     vocabulary = worker.actor_model_config.vocab_size
-    random = torch.Generator().manual_seed(seed)
+    random = torch.Generator().manual_seed(SEED)
     prompts = torch.randint(0, vocabulary, (PROMPTS, PROMPT_LENGTH), generator=random)
 
     trainer = object.__new__(RayPPOTrainer)
@@ -119,8 +120,13 @@ def main(model: str, out: str, seed: int) -> None:
         compute_log_prob=worker.compute_log_prob, update_actor=worker.update_actor
     )
     trainer.async_rollout_manager = SimpleNamespace(
-        generate_sequences=lambda requests: generated(with_prompts(requests, prompts), vocabulary, seed + 1)
+        generate_sequences=lambda requests: generated(with_prompts(requests, prompts), vocabulary, SEED + 1)
     )
+    if config.actor_rollout_ref.actor.use_kl_loss:
+        reference = ActorRolloutRefWorker(config.actor_rollout_ref, role="ref")
+        reference.init_model()
+        trainer.use_reference_policy, trainer.ref_in_actor = True, False
+        trainer.ref_policy_wg = SimpleNamespace(compute_ref_log_prob=reference.compute_ref_log_prob)
     trainer.fit()
     data = json.loads(log.read_text().splitlines()[-1])["data"]
     Path(out).write_text(json.dumps({"tree": str(Path(verl.__file__).parents[1]), "metrics": data}))
@@ -132,4 +138,4 @@ def with_prompts(requests: DataProto, prompts: torch.Tensor) -> DataProto:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+    main(*sys.argv[1:])

@@ -220,6 +220,8 @@ def _check_transformer(key: str, frameworks: Path) -> list[Finding]:
     """A key below override_transformer_config against Megatron's TransformerConfig and MindSpeed's arguments."""
     core = frameworks / "megatron-core" / "megatron" / "core"
     config = class_fields(core / "transformer" / "transformer_config.py", "TransformerConfig")
+    if not config:
+        return [Finding("note", f"override_transformer_config.{key} is not checked: Megatron-Core's source is absent")]
     config = config | class_fields(core / "model_parallel_config.py", "ModelParallelConfig")
     mindspeed = option_names(frameworks / "mindspeed" / "mindspeed")
     names = set(config) | (mindspeed or MINDSPEED) | MEGATRON_ARGUMENTS
