@@ -4,7 +4,7 @@
 
 MODEL_PATH=${MODEL_PATH:-$root/models/Qwen3-235B-A22B}         # a Hugging Face folder
 DISTCP_PATH=${DISTCP_PATH:-$root/models/Qwen3-235B-A22B-mcore} # the same weights, sharded (docs/running.md)
-NODES=${NODES:-8}
+NNODES=${NNODES:-8}                       # machines, as ray_start_npu.sh takes it
 NPUS_PER_NODE=${NPUS_PER_NODE:-16}        # dies of a node
 PROMPT_LENGTH=${PROMPT_LENGTH:-2048}      # tokens; longer prompts are left out
 RESPONSE_LENGTH=${RESPONSE_LENGTH:-32768} # tokens
@@ -21,7 +21,7 @@ TEST_EVERY=${TEST_EVERY:--1}
 TP=${TP:-4}
 PP=${PP:-4}
 CP=${CP:-4}
-EP=${EP:-$((NODES * NPUS_PER_NODE / PP))}
+EP=${EP:-$((NNODES * NPUS_PER_NODE / PP))}
 FIRST_STAGE=${FIRST_STAGE:-23} # layers of the first and of the last pipeline stage; the others share the rest
 LAST_STAGE=${LAST_STAGE:-23}
 

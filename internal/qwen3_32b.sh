@@ -2,7 +2,7 @@
 # Qwen3-32B with Megatron: settings of all its runs, overridable from the environment or by the script that sources this.
 
 MODEL_PATH=${MODEL_PATH:-$root/models/Qwen3-32B} # a Hugging Face folder
-NODES=${NODES:-2}
+NNODES=${NNODES:-2}                              # machines, as ray_start_npu.sh takes it
 NPUS_PER_NODE=${NPUS_PER_NODE:-16}               # dies of a node
 PROMPT_LENGTH=${PROMPT_LENGTH:-2048}             # tokens; longer prompts are left out
 RESPONSE_LENGTH=${RESPONSE_LENGTH:-34816}        # tokens
@@ -18,7 +18,7 @@ TEST_EVERY=${TEST_EVERY:--1}
 # Training.
 TP=${TP:-8}
 PP=${PP:-2}
-CP=${CP:-$((NODES * NPUS_PER_NODE / (TP * PP)))}
+CP=${CP:-$((NNODES * NPUS_PER_NODE / (TP * PP)))}
 
 # Rollout.
 ROLLOUT_TP=${ROLLOUT_TP:-8}

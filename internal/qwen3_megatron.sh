@@ -70,7 +70,7 @@ train() {
         actor_rollout_ref.rollout.max_model_len="$sequence"
 
         trainer.device=npu
-        trainer.nnodes="$NODES"
+        trainer.nnodes="$NNODES"
         trainer.n_gpus_per_node="$NPUS_PER_NODE"
         'trainer.logger=[console,file]'
         trainer.project_name=qwen3-rl

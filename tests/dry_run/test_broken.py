@@ -45,7 +45,7 @@ BROKEN = [
     (CPU, {}, [f"{A}ppo_micro_batch_size=4"], r"have set both 'actor.ppo_micro_batch_size' AND"),
     (CPU, {}, [f"{R}log_prob_micro_batch_size_per_gpu=null"], r"Please set at least one of .*log_prob_micro"),
     # Dies.
-    (GRPO32, {"NODES": "3", "CP": "2"}, [], r"TP \* PP \* CP = 32 does not divide the 48 dies"),
+    (GRPO32, {"NNODES": "3", "CP": "2"}, [], r"TP \* PP \* CP = 32 does not divide the 48 dies"),
     (GRPO32, {"TP": "16", "CP": "1"}, [], r"tensor_model_parallel_size = 16 does not divide the model's 8 key-value"),
     (GRPO32, {"PP": "4", "CP": "1"}, [f"+{T}num_layers_in_first_pipeline_stage=15"], r"64 layers cannot be divided"),
     (GRPO32, {}, [f"{M}expert_model_parallel_size=2"], r"expert_model_parallel_size = 2, but the model has no experts"),
