@@ -4,6 +4,8 @@ set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck source=internal/hydra.sh
 source "$root/internal/hydra.sh"
+# shellcheck source=internal/qwen3_rollout.sh
+source "$root/internal/qwen3_rollout.sh"
 
 # Settings to change, here or from the environment.
 MODEL_PATH=${MODEL_PATH:-$root/models/tiny-qwen3} # a Hugging Face folder
@@ -12,6 +14,7 @@ STEPS=${STEPS:-24}                                # training steps
 TRAIN_BATCH=${TRAIN_BATCH:-32}                    # prompts a step
 RESPONSES=${RESPONSES:-8}                         # responses a prompt (the group)
 DRAFT_TOKENS=${DRAFT_TOKENS:-3}                   # of SAM speculative decoding; 0: none
+TRAINER=${TRAINER:-verl.trainer.main_ppo}         # qwen3_rl.dapo.main adds DAPO's dynamic sampling
 LEARNING_RATE=${LEARNING_RATE:-1e-2}              # fits the tiny model; for a real one take 1e-6
 
 run_folder=${RUN_FOLDER:-$root/outputs/tiny-cpu} # from ray_start_npu.sh
@@ -72,8 +75,6 @@ args=(
     trainer.val_before_train=False
     trainer.balance_batch=False
 )
-if ((DRAFT_TOKENS > 0)); then
-    speculative=+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config
-    args+=("$speculative.method=sam" "$speculative.num_speculative_tokens=$DRAFT_TOKENS")
-fi
-exec python3 -m verl.trainer.main_ppo "${args[@]}" "$@"
+speculation
+args+=("${rollout_args[@]}")
+exec python3 -m "$TRAINER" "${args[@]}" "$@"

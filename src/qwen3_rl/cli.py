@@ -22,6 +22,7 @@ COMMANDS = {
     ),
     "replay-drafts": ("qwen3_rl.sam.replay", "replay recorded responses through drafters"),
     "doctor": ("qwen3_rl.doctor.cli", "examine this machine: versions, NPUs, trees, ports, memory, caches, settings"),
+    "dry-run": ("qwen3_rl.dry_run.cli", "check a train script without starting anything"),
     "simulate-sampler": ("qwen3_rl.length_aware.simulate", "what the length-aware order saves on a machine, simulated"),
     "summary": ("qwen3_rl.report.summary", "table and curves of one run"),
     "compare": ("qwen3_rl.report.compare", "two to six runs against one another: ratios, curves, agreement"),

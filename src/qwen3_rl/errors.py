@@ -17,6 +17,7 @@ class UserError(Exception):
         self.exit_code = exit_code
 
     def __str__(self) -> str:
+        """In one line, as where somebody else shows it."""
         return f"{self.what} (next: {self.next_step})"
 
     def render(self) -> str:

@@ -1,15 +1,19 @@
 """One behaviour a patch: each test fails on the tree without its patch (test_patches_are_needed.py runs that)."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+from qwen3_rl.cli import main
 
 torch = pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
 
@@ -151,3 +155,19 @@ def test_rms_norm_of_a_view():
     _custom_ops.rms_norm(out, query, weight, 1e-6)
     expected = query * torch.rsqrt(query.square().mean(-1, keepdim=True) + 1e-6) * weight
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_reference_model_under_fsdp2(tmp_path):
+    """It has the actor's weights: at a step's first update the KL divergence between the two is none."""
+    step, out = Path(__file__).with_name("first_step.py"), tmp_path / "out.json"
+    assert main(["tiny-model", "--to", str(tmp_path / "model")]) == 0
+    overrides = [
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
+        "actor_rollout_ref.ref.fsdp_config.model_dtype=fp32",
+        "actor_rollout_ref.ref.fsdp_config.dtype=float32",
+    ]
+    done = subprocess.run([sys.executable, step, tmp_path / "model", out, *overrides], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert abs(json.loads(out.read_text())["metrics"]["actor/kl_loss"]) < 1e-6
