@@ -35,6 +35,13 @@ def _command(script: Path, settings: tuple[tuple[str, str], ...]) -> Command:
 
 def check(script: Path, *overrides: str, **settings: str) -> Result:
     """The dry run of ``script`` with its env script, the settings in the environment, and further overrides."""
+    if "resampler" in script.stem:
+        settings = {
+            "MODEL_PATH": "/w/Qwen3-32B",
+            "DISTCP_PATH": "/w/d",
+            "TRAIN_FILE": "/t",
+            "TEST_FILE": "/t",
+        } | settings
     command = _command(script, tuple(sorted(settings.items())))
     full = Command(command.module, command.config_name, (*command.overrides, *overrides), command.environment)
     return dry_run(full, ROOT / "frameworks")

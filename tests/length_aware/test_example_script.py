@@ -30,12 +30,8 @@ def configuration(folder: Path, overrides: tuple[str, ...] = (), **settings: str
 
     done = run_script(folder, GIVEN | settings, *overrides)
     assert done.returncode == 0, done.stderr
-    module, path, name, *arguments = done.stdout.splitlines()[1:]
-    assert (module, path, name) == (
-        "verl.trainer.main_ppo",
-        "--config-path=config",
-        "--config-name=ppo_megatron_trainer",
-    )
+    module, name, *arguments = done.stdout.splitlines()[1:]
+    assert (module, name) == ("verl.trainer.main_ppo", "--config-name=ppo_megatron_trainer")
     with initialize_config_dir(str(Path(verl.trainer.__path__[0], "config").resolve()), version_base=None):
         return compose("ppo_megatron_trainer", [a for a in arguments if not a.startswith("hydra.")])
 
