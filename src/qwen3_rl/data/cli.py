@@ -134,6 +134,6 @@ def make_rows(args: argparse.Namespace) -> int:
         if path.exists():
             print(f"{path}: already there")
             continue
-        write_parquet(SETS[args.set].build_rows(count, SPLIT_SEEDS[split], split), path)
+        write_parquet(MADE[args.set][0].build_rows(count, SPLIT_SEEDS[split], split), path)
         print(f"{path}: {count} rows")
     return 0
