@@ -7,23 +7,35 @@ import sys
 
 import pytest
 
-# Before torch and vllm are imported, as the tiny job's env script does.
+# Before torch and numba are imported, as the tiny job's env script does.
 for name, value in {
     "TORCHDYNAMO_DISABLE": "1",
     "OMP_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",  # the n-gram proposer leaves threads that spin beside later engines
     "HF_HUB_OFFLINE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}.items():
+    os.environ.setdefault(name, value)
+
+SETTINGS = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_HOST_IP": "127.0.0.1",
     "GLOO_SOCKET_IFNAME": "lo",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-}.items():
-    os.environ.setdefault(name, value)
+}
 
 pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings():
+    """For these tests alone: the jobs that other folders start must not inherit them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SETTINGS.items():
+            patch.setenv(name, os.environ.get(name, value))
+        yield
 
 
 @pytest.fixture(scope="session")
