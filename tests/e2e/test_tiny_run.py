@@ -17,6 +17,8 @@ from qwen3_rl.report.sources import read_run
 
 ROOT = Path(__file__).parents[2]
 SHM = Path("/dev/shm")
+# The gate follows the clock.
+ALWAYS_DRAFT = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config.sam_config.gate=False"
 QUICKSTART = ["bash", str(ROOT / "quickstart.sh"), "--steps", "3"]
 
 pytestmark = [
@@ -44,7 +46,7 @@ def run(tmp_path_factory):
     tmp = Path(subprocess.check_output(["mktemp", "-d", "/tmp/e-XXXX"], text=True).strip())  # short: sockets
     shm_before = {path.name for path in SHM.iterdir()}
     done = subprocess.run(
-        [*QUICKSTART, "actor_rollout_ref.rollout.calculate_log_probs=True"],
+        [*QUICKSTART, "actor_rollout_ref.rollout.calculate_log_probs=True", ALWAYS_DRAFT],
         env={**os.environ, "OUTPUTS_DIR": str(outputs), "RUN_NAME": "run", "TMPDIR": str(tmp)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -65,9 +67,9 @@ def test_rollout_and_actor_are_one_model(run):
         assert step["training/rollout_probs_diff_valid"] == 1
         assert 0 <= step["training/rollout_probs_diff_max"] < 1e-3
         assert 0 < step["response_length/mean"] <= 8
-        # Drafting, of which log-probs are no hindrance; how much the gate decides.
-        assert 0 <= step["rollout/spec_decode/gate"] <= 3
-    assert steps[0]["rollout/spec_decode/draft_tokens"] > 0
+        # SAM drafted all the while, and log-probs were no hindrance.
+        assert step["rollout/spec_decode/gate"] == 3
+        assert step["rollout/spec_decode/draft_tokens"] > 0
     # Training did change the policy in between: equality of the two was not that of two models at rest.
     assert steps[0]["actor/grad_norm"] > 0
     assert steps[0]["actor/entropy"] != steps[2]["actor/entropy"]

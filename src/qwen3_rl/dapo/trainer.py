@@ -2,6 +2,7 @@
 
 import uuid
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from verl import DataProto
@@ -71,12 +72,13 @@ class DapoTrainer(RayPPOTrainer):
         group_size = self.config.actor_rollout_ref.rollout.n
         loop_batch = self._prompts
         counts = Counts()
-        kept_prompts, kept_responses, timing = [], [], {}
+        kept_prompts, kept_responses, timing, rollout_metrics = [], [], {}, []
         while True:
             prompts = self._prompts
             responses = self._generate(requests)
             for name, value in responses.meta_info.pop("timing", {}).items():
                 timing[name] = max(timing.get(name, value), value)
+            rollout_metrics.append(responses.meta_info.pop("rollout_metrics", {}))
             groups = kept_groups(self._metric(responses), group_size)
             counts.batches += 1
             counts.generated += len(prompts)
@@ -94,6 +96,10 @@ class DapoTrainer(RayPPOTrainer):
         self._prompts = None
         result = DataProto.concat(kept_responses)[: wanted * group_size]
         result.meta_info["timing"] = timing
+        # Of SAM's drafts, where it drafts: the mean over the generation batches.
+        result.meta_info["rollout_metrics"] = {
+            name: fmean(metrics[name] for metrics in rollout_metrics) for name in rollout_metrics[0]
+        }
         return result
 
     def _next_requests(self, group_size: int, meta_info: dict) -> DataProto:
