@@ -19,8 +19,8 @@ def test_equal_nodes_do_not_differ():
     [
         ({**HEAD, "vllm": "333"}, ["b: vllm is 333, on the head it is 222"]),
         ({**HEAD, "lock": "bbb"}, ["b: lock is bbb, on the head it is aaa"]),
-        ({"lock": "aaa", "verl": "111"}, ["b: vllm is not installed, on the head it is 222"]),
-        ({**HEAD, "mindspeed": "444"}, ["b: mindspeed is 444, on the head it is not installed"]),
+        ({"lock": "aaa", "verl": "111"}, ["b: vllm is not there, on the head it is 222"]),
+        ({**HEAD, "mindspeed": "444"}, ["b: mindspeed is 444, on the head it is not there"]),
         ({"fault": "`import verl` takes /x"}, ["b: `import verl` takes /x"]),
         (
             {**HEAD, "verl": "1", "vllm": "2"},
