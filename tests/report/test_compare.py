@@ -134,6 +134,15 @@ def test_every_kind_of_source(tmp_path):
     assert found["warnings"] == ["model and settings are unknown for flat, b: only metrics were compared"]
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("size", [3000, 4096, 10_000, 200_000])
+def test_a_step_longer_than_a_buffer(tmp_path, packed, size):
+    text = "".join(json.dumps({"step": s, "filling": "x" * size, **values(s)}) + "\n" for s in (1, 2, 3)).encode()
+    path = tmp_path / "long.jsonl"
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert read_run(path).steps.training() == [1, 2, 3]
+
+
 def test_null_in_jsonl_is_nan(tmp_path):
     lines = [json.dumps({"step": s, "data": values(s) | {"actor/pg_loss": None}}) for s in (1, 2, 3)]
     bad = write(tmp_path / "bad.jsonl", "\n".join([*lines, '{"step": 4, "data": {"timing_s/st']))

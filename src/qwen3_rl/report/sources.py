@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from qwen3_rl.errors import UserError
-from qwen3_rl.report.console import SETTINGS_WITHIN, Console, Lines, versions
+from qwen3_rl.report.console import LONGEST_LINE, SETTINGS_WITHIN, Console, Lines, versions
 from qwen3_rl.report.events import event_files, read_events
 from qwen3_rl.report.metrics import METRICS, RAW_METRICS, TREES
 from qwen3_rl.report.names import KEPT
@@ -81,7 +81,7 @@ def _text(path: Path) -> Run:
     label = path.absolute().parent.name if path.name == TRAIN_LOG else stem
     notes: list[str] = []
     stream = blocks(path, notes)
-    first = next(stream, b"")
+    first = _first_line(stream)
     if not first:
         raise UserError(f"{path} is empty" if not notes else f"{path}: {notes[0]}", A_RUN)
     if first.lstrip().startswith(b"{") and _jsonl_record(first.lstrip().partition(b"\n")[0]):
@@ -93,6 +93,16 @@ def _text(path: Path) -> Run:
     if not console.steps.training() and b"\0" in first:
         raise UserError(f"{path} is a binary file without a step of veRL", A_RUN)
     return Run(label, path, console.steps, console.settings, console.versions, notes + console.notes())
+
+
+def _first_line(stream: Iterator[bytes]) -> bytes:
+    """The blocks that hold it, in one: a block can be as short as a file's buffer, a step has about that."""
+    first = bytearray()
+    for block in stream:
+        first += block
+        if b"\n" in block or len(first) > LONGEST_LINE:
+            break
+    return bytes(first)
 
 
 def blocks(path: Path, notes: list[str]) -> Iterator[bytes]:
