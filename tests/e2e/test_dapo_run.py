@@ -82,7 +82,7 @@ def test_the_counts_are_right(run):
     for step in steps:
         generated = step["train/groups_generated"]
         assert generated == step["train/num_gen_batches"] * GEN_BATCH
-        assert 0 <= step["rollout/spec_decode/gate"] <= 3  # SAM's metrics survive the joining of generation batches
+        assert 0 <= step["rollout/spec_decode/gate"] <= 1  # SAM's metrics survive the joining of generation batches
         assert generated - step["train/groups_filtered"] - step["train/groups_surplus"] == TRAIN_BATCH
 
 

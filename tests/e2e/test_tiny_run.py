@@ -68,7 +68,7 @@ def test_rollout_and_actor_are_one_model(run):
         assert 0 <= step["training/rollout_probs_diff_max"] < 1e-3
         assert 0 < step["response_length/mean"] <= 8
         # SAM drafted all the while, and log-probs were no hindrance.
-        assert step["rollout/spec_decode/gate"] == 3
+        assert step["rollout/spec_decode/gate"] == 0
         assert step["rollout/spec_decode/draft_tokens"] > 0
     # Training did change the policy in between: equality of the two was not that of two models at rest.
     assert steps[0]["actor/grad_norm"] > 0

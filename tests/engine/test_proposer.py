@@ -157,7 +157,7 @@ def test_large_batches_are_not_drafted_for_but_read(monkeypatch):
     assert engine.step({"a": [13, 10, 11], "b": [7]}) == {"a": [], "b": []}
     engine.end("b")
     assert engine.step({"a": [12]}) == {"a": [13, 10, 11, 12]}
-    assert engine.proposer.stats()["gate_tokens"] == K  # of the last of three steps
+    assert engine.proposer.stats()["gate"] == 2  # of the first two steps, one each
 
 
 @pytest.mark.parametrize("value", ["many", "-2", "1.5", ""])
@@ -169,9 +169,7 @@ def test_a_wrong_batch_limit_is_named_with_its_value(monkeypatch, value):
 
 def test_the_gate_hears_of_steps_that_only_decode(engine, monkeypatch):
     heard = []
-    monkeypatch.setattr(
-        engine.proposer._gate, "observe", lambda batch, accepted, seconds: heard.append((batch, accepted))
-    )
+    monkeypatch.setattr(engine.proposer._gate, "observe", lambda *step: heard.append(step[:3]))
     engine.begin("a")
     engine.step({"a": []})
     engine.step({"a": [4]})
@@ -181,4 +179,4 @@ def test_the_gate_hears_of_steps_that_only_decode(engine, monkeypatch):
     engine.step({"a": [8], "b": [5, 1, 7]})
     engine.step({"a": [8]})  # b is preempted
     engine.step({"a": [8], "b": [6]})  # b is computed again
-    assert heard == [(1, 3), (2, 2), (1, 0)]
+    assert heard == [(1, 4, 3), (2, 4, 2), (1, 0, 0)]

@@ -6,7 +6,7 @@ from qwen3_rl.sam.metrics import StepMetrics
 def test_the_difference_that_a_step_made_over_all_engines():
     metrics = StepMetrics()
     one = {"steps": 10, "request_steps": 40, "drafts": 20, "draft_tokens": 50, "accepted_tokens": 20}
-    one |= {"group_hits": 5, "gate_tokens": 50}
+    one |= {"group_hits": 5, "gate": 7}
     metrics.step([one, one])
     two = {key: 2 * value for key, value in one.items()}
     assert metrics.step([two, one]) == {
@@ -14,7 +14,7 @@ def test_the_difference_that_a_step_made_over_all_engines():
         "rollout/spec_decode/mean_accepted": 0.5,
         "rollout/spec_decode/draft_tokens": 50,
         "rollout/spec_decode/group_hits": 0.25,
-        "rollout/spec_decode/gate": 5.0,
+        "rollout/spec_decode/gate": 0.7,
     }
     assert set(metrics.step([two, one]).values()) == {0}
 

@@ -23,7 +23,6 @@ class AscendSamProposer(Proposer):
         self._k = vllm_config.speculative_config.num_speculative_tokens
         self._max_model_len = vllm_config.model_config.max_model_len
         self._token_budget = vllm_config.scheduler_config.max_num_batched_tokens
-        self._drafted: dict[str, int] = {}  # the lengths of the last drafts, before padding
 
     def load_model(self, *args: Any, **kwargs: Any) -> None:
         """There is no model."""
@@ -41,12 +40,11 @@ class AscendSamProposer(Proposer):
     ) -> list[list[int]]:
         """One draft, perhaps empty, for each request of the runner's batch; called when the step's tokens are in it."""
         batch = self._runner.input_batch
-        scheduled = scheduler_output.scheduled_spec_decode_tokens
-        verified = {req_id: tokens[: self._drafted.get(req_id, 0)] for req_id, tokens in scheduled.items()}
-        drafts = self._sam.propose(batch, self._runner.requests, verified)
-        self._drafted = dict(zip(batch.req_ids, map(len, drafts), strict=True))
+        drafts = self._sam.propose(batch, self._runner.requests, scheduler_output.scheduled_spec_decode_tokens)
         if any(drafts) and all(valid_sampled_token_ids) and self._graph_wants_padding(len(drafts)):
-            return self._padded(drafts)
+            # Padding costs as much as drafts do.
+            worth = sum(map(len, drafts)) >= self._sam.threshold * self._k * len(drafts)
+            return self._padded(drafts) if worth else [[] for _ in drafts]
         return drafts
 
     def _graph_wants_padding(self, requests: int) -> bool:

@@ -93,6 +93,7 @@ class SamDrafter:
         self.max_bytes = max_bytes
         self.sharing = sharing
         self.history_tokens = history_tokens
+        self.min_probability = min_probability
         self._max_match = max_match
         self._count_depth = max_match + k
         self._settings = np.array(
@@ -131,16 +132,24 @@ class SamDrafter:
         self._slot_groups[slot] = group
 
     def propose(
-        self, req_ids: Sequence[Hashable], tokens: np.ndarray, offsets: np.ndarray
+        self,
+        req_ids: Sequence[Hashable],
+        tokens: np.ndarray,
+        offsets: np.ndarray,
+        min_probability: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Append new tokens to each request and draft what follows.
 
         tokens: int32 [total], those of req_ids[i] being tokens[offsets[i]:offsets[i + 1]], offsets: integers [n + 1].
+        min_probability: for this call, in place of the drafter's.
         Returns drafts int32 [n, k] and lengths int32 [n]; drafts[i, lengths[i]:] is undefined.
         Raises ValueError for a request that isn't running, offsets that don't fit or a negative token, and appends
         nothing then.
         """
-        out = self._run(len(req_ids), self._packed(req_ids, tokens, offsets), self.k + 1)
+        packed = self._packed(req_ids, tokens, offsets)
+        self._settings[kernels.MIN_PROBABILITY] = self.min_probability if min_probability is None else min_probability
+        out = self._run(len(req_ids), packed, self.k + 1)
+        self._settings[kernels.MIN_PROBABILITY] = self.min_probability
         return out[:, : self.k], out[:, self.k]
 
     def propose_lists(self, req_ids: Sequence[Hashable], new_tokens: Sequence[Sequence[int]]) -> list[list[int]]:

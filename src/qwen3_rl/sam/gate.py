@@ -1,112 +1,121 @@
-"""How many tokens a request may draft, by what that has brought lately: the engine's tokens a second decide.
+"""How likely a draft token must be for it to pay: the engine's step times decide.
 
-A verified draft token is nearly free while the device waits for memory and costs as much as any other once it computes.
-Where that turns depends on the device, the model, the context and the batch, and the acceptance moves with the policy;
-so nothing is modelled. For each power of two of the batch size one level of drafting holds, and now and then another is
-tried for a few steps. A trial is compared with the steps just before it, so that a batch that shrinks or a machine that
-slows down does not look like the level's doing.
+A step that verifies d draft tokens a request takes (1 + price * d) times as long as one without drafts. The price is
+near 0 while the device waits for memory and nears 1 once it computes. It depends on the device, the model, the context
+and the batch, so it is measured, for each power of two of the batch size, by comparing steps without drafts and with
+them. Drafting a token that is accepted with chance p makes more tokens a second if p exceeds the price times the gain
+of such a step. Where drafts as a whole don't pay, all are off, and are tried again ever more rarely.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-TRIAL = 6  # steps
-GLANCE = 2  # steps after which a trial that is far worse ends
-FAR_WORSE = 0.8
-WINDOW = 32  # steps of the level that holds, which a trial is compared with
-FIRST_WAIT, SHORTEST_WAIT, LONGEST_WAIT = 4, 32, 1024  # steps between trials
-BUDGET = 0.01  # the share of the time that trials may cost
-MARGIN = 1.02  # a trial must be this much better: noise alone must not move the level
+FIRST_PRICE = 0.5  # likely drafts pay at this one, and their steps teach the real one
+STEPS = 4  # without drafts, and with them, that a measurement needs
+PATIENCE = 32  # steps in which they may come by themselves; then they are made
+LONGEST_PATIENCE = 512
+FIRST_WEIGHT, MOST_WEIGHT = 0.1, 8.0  # of a price, in squares of the d that it was measured with
+DECAY = 0.95  # of what earlier steps brought, each step
+MARGIN = 1.1  # what hardly pays is not drafted
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Step:
-    tokens: int
+    drafted: float  # tokens a request
     seconds: float
 
 
-def _rate(steps: "deque[_Step]") -> float:
-    """Tokens a second. The median, because single steps are held up by other things."""
-    return fmean(step.tokens for step in steps) / median(step.seconds for step in steps)
+def _last() -> deque[_Step]:
+    return deque(maxlen=3 * STEPS)
 
 
 @dataclass
 class _Bucket:
-    """Batches of about the same size: the level that holds, and the one on trial."""
+    """Batches of about the same size.
 
-    level: int
-    steps: deque[_Step] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    wait: int = FIRST_WAIT
-    trial: int | None = None
-    trial_steps: deque[_Step] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    trials: int = 0
+    drafted, accepted: tokens a request and step, lately. hits: the latter in steps with drafts alone. plain, drafting:
+    steps without drafts and with them since the last measurement.
+    """
+
+    price: float
+    weight: float = FIRST_WEIGHT
+    drafted: float = 0.0
+    accepted: float = 0.0
+    hits: float = 0.0
+    cost: float = 0.0  # by what share a step with drafts took longer, lately
+    off: bool = False
+    plain: deque[_Step] = field(default_factory=_last)
+    drafting: deque[_Step] = field(default_factory=_last)
+    waited: int = 0
+    patience: int = PATIENCE
+
+    @property
+    def threshold(self) -> float:
+        price = max(self.price, 0.0)
+        paying = MARGIN * price * (1 + self.accepted) / (1 + price * self.drafted)
+        if self.waited >= self.patience:
+            return 1.0 if len(self.plain) < STEPS else min(paying, 1.0) / 2
+        return 1.0 if self.off else min(paying, 1.0)
+
+    def observe(self, drafted: float, accepted: float, seconds: float) -> None:
+        self.drafted += (1 - DECAY) * (drafted - self.drafted)
+        self.accepted += (1 - DECAY) * (accepted - self.accepted)
+        if drafted:
+            self.hits += (1 - DECAY) * (accepted - self.hits)
+        (self.drafting if drafted else self.plain).append(_Step(drafted, seconds))
+        self.waited += 1
+        if min(len(self.plain), len(self.drafting)) >= STEPS:
+            self._measure()
+        elif self.waited < self.patience + 3 * STEPS:
+            return
+        forced = self.waited > self.patience
+        self.waited = 0
+        if forced or self.off:
+            self.patience = min(2 * self.patience, LONGEST_PATIENCE)
+
+    def _measure(self) -> None:
+        # Medians, because single steps are held up by other things.
+        plain = median(step.seconds for step in self.plain)
+        cost = median(step.seconds for step in self.drafting) / plain - 1
+        drafted = fmean(step.drafted for step in self.drafting)
+        self.weight = min(self.weight + drafted**2, MOST_WEIGHT)
+        self.price += min(drafted**2 / self.weight, 1.0) * (min(max(cost / drafted, -1.0), 3.0) - self.price)
+        self.cost += (cost - self.cost) / 2
+        self.off = self.hits < self.cost
+        self.plain.clear()
+        self.drafting.clear()
 
 
 class Gate:
-    """Draft tokens a request may have in the next step, from 0 to k.
+    """The least chance of acceptance that a draft token must have in the next step, from 0 (all do) to 1 (none).
 
-    k: the engine's number of speculative tokens. batch_limit: larger batches are never drafted for, -1 for no limit.
-    adaptive: choose among 0, half of k and k by the measured rate; else always k.
+    batch_limit: larger batches are never drafted for, -1 for no limit. adaptive: follow the measured price; else 0.
     """
 
-    def __init__(self, k: int, batch_limit: int = -1, adaptive: bool = True):
-        self._k = k
+    def __init__(self, batch_limit: int = -1, adaptive: bool = True):
         self._batch_limit = batch_limit
-        self._levels = sorted({0, (k + 1) // 2, k}) if adaptive else [k]
+        self._adaptive = adaptive
         self._buckets: dict[int, _Bucket] = {}
-        self._last: _Bucket | None = None
-        self.switches = 0
 
-    def draft_tokens(self, batch: int) -> int:
-        """How many tokens each of `batch` requests may draft for the next step."""
-        self._last = None
+    def threshold(self, batch: int) -> float:
+        """For a step of `batch` requests."""
         if 0 <= self._batch_limit < batch:
-            return 0
-        if len(self._levels) == 1:
-            return self._k
-        bucket = self._last = self._bucket(batch)
-        return bucket.level if bucket.trial is None else bucket.trial
+            return 1.0
+        return self._bucket(batch).threshold if self._adaptive else 0.0
 
-    def observe(self, batch: int, accepted: int, seconds: float) -> None:
-        """Tell what the step brought that `draft_tokens` was asked for last.
+    def observe(self, batch: int, drafted: int, accepted: int, seconds: float) -> None:
+        """Tell what a step brought.
 
-        batch: requests that decoded in it. accepted: draft tokens accepted by all of them. seconds: wall time of the
+        batch: requests that decoded in it. drafted, accepted: draft tokens of all of them. seconds: wall time of the
         whole step, from one draft to the next. Steps that hold anything but decoding (prefill) must be left out.
         """
-        if (bucket := self._last) is None:
-            return
-        self._last = None
-        step = _Step(batch + accepted, seconds)
-        if bucket.trial is not None:
-            bucket.trial_steps.append(step)
-            self._judge(bucket)
-            return
-        bucket.steps.append(step)
-        bucket.wait -= 1
-        if bucket.wait <= 0:
-            others = [level for level in self._levels if level != bucket.level]
-            bucket.trial = others[bucket.trials % len(others)]
-            bucket.trials += 1
-
-    def _judge(self, bucket: _Bucket) -> None:
-        done = len(bucket.trial_steps)
-        gain = _rate(bucket.trial_steps) / _rate(bucket.steps)
-        if done < TRIAL and not (done == GLANCE and gain < FAR_WORSE):
-            return
-        if gain > MARGIN:
-            bucket.level, bucket.steps = bucket.trial, bucket.trial_steps
-            bucket.wait = FIRST_WAIT
-            self.switches += 1
-        else:
-            lost = done * (1 / gain - 1)  # in steps of the level that holds
-            bucket.wait = int(min(max(lost / BUDGET, SHORTEST_WAIT), LONGEST_WAIT))
-        bucket.trial, bucket.trial_steps = None, deque(maxlen=WINDOW)
+        self._bucket(batch).observe(drafted / batch, accepted / batch, seconds)
 
     def _bucket(self, batch: int) -> _Bucket:
-        """A size not seen before begins with the level of the nearest one that was; the first of all without drafts."""
+        """A size not seen before begins with the price of the nearest one that was."""
         size = batch.bit_length()
         if size not in self._buckets:
             near = min(self._buckets, key=lambda known: abs(known - size), default=None)
-            self._buckets[size] = _Bucket(0 if near is None else self._buckets[near].level)
+            self._buckets[size] = _Bucket(FIRST_PRICE if near is None else self._buckets[near].price)
         return self._buckets[size]

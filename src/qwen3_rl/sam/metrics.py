@@ -28,7 +28,8 @@ class StepMetrics:
 
         acceptance_rate: accepted of the verified draft tokens. mean_accepted: accepted tokens a request and decoding
         step, so one more is what a forward pass yields. draft_tokens: verified. group_hits: share of the drafts whose
-        group held other requests' text. gate: tokens that a request might draft, mean over the engines' steps.
+        group held other requests' text. gate: the chance of acceptance that a draft token had to have, mean over the
+        engines' steps: 0 drafts all, 1 none.
         """
         now: Counter[str] = Counter()
         for reply in counters:
@@ -44,5 +45,5 @@ class StepMetrics:
             f"{PREFIX}mean_accepted": ratio("accepted_tokens", "request_steps"),
             f"{PREFIX}draft_tokens": made.get("draft_tokens", 0),
             f"{PREFIX}group_hits": ratio("group_hits", "drafts"),
-            f"{PREFIX}gate": ratio("gate_tokens", "steps"),
+            f"{PREFIX}gate": ratio("gate", "steps"),
         }

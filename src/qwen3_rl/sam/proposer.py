@@ -14,7 +14,7 @@ from qwen3_rl.sam.drafter import SamDrafter
 from qwen3_rl.sam.gate import Gate
 
 BATCH_LIMIT = "VLLM_SPECULATIVE_BATCH_SIZE_THRE"
-COUNTED = ("steps", "request_steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits", "gate_tokens")
+COUNTED = ("steps", "request_steps", "drafts", "draft_tokens", "accepted_tokens", "group_hits", "gate")
 
 
 def batch_limit() -> int:
@@ -63,7 +63,8 @@ class SamProposer:
         config = SamConfig.parse(speculative.sam_config, k)
         self._max_model_len = vllm_config.model_config.max_model_len
         self._drafter = SamDrafter(k, **config.drafter_settings())
-        self._gate = Gate(k, batch_limit(), config.gate)
+        self._gate = Gate(batch_limit(), config.gate)
+        self.threshold = 1.0  # the chance of acceptance that the last drafts' tokens have at least
         _compile(self._drafter)
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
@@ -81,27 +82,28 @@ class SamProposer:
         input_batch: vLLM's InputBatch; read are `req_ids`, the array rows `token_ids_cpu[i, :num_tokens_no_spec[i]]`,
         `num_prompt_tokens` and `spec_decode_unsupported_reqs`. requests: all live requests by id, also preempted ones;
         whoever is missing has ended. verified: the draft tokens that the engine checked in the step that just ended, by
-        request (None: it checked all drafts of the last call).
+        request, with what was appended to a draft (None: it checked the drafts of the last call).
         """
         self._finish_missing(requests)
         batch = len(input_batch.req_ids)
         steps = self._new_tokens(input_batch, requests)
         self._observe(batch, steps, verified)
-        level = self._gate.draft_tokens(batch)
-        self._counts["gate_tokens"] += level
+        self.threshold = threshold = self._gate.threshold(batch)
+        self._counts["gate"] += threshold
         unsupported = input_batch.spec_decode_unsupported_reqs
         drafts: list[list[int]] = [[] for _ in range(batch)]
         asked, fed = [], []
         for step in steps:
-            wanted = level > 0 and step.room > 0 and step.request.req_id not in unsupported
+            wanted = threshold < 1 and step.room > 0 and step.request.req_id not in unsupported
             (asked if wanted else fed).append(step)
         if fed:
             self._drafter.extend_batch(*_packed(fed))
         if asked:
-            tokens, lengths = self._drafter.propose(*_packed(asked))
+            least = max(threshold, self._drafter.min_probability)
+            tokens, lengths = self._drafter.propose(*_packed(asked), least)
             for step, draft, length in zip(asked, tokens.tolist(), lengths.tolist(), strict=True):
                 if length:
-                    drafts[step.row] = draft[: min(length, step.room, level)]
+                    drafts[step.row] = draft[: min(length, step.room)]
                     self._count_draft(step.request, len(drafts[step.row]))
         return drafts
 
@@ -109,12 +111,11 @@ class SamProposer:
         """Counts since the start, and the bytes in use now.
 
         steps; request_steps: decoding requests, summed over the steps; drafts; draft_tokens: those that the engine has
-        verified; accepted_tokens; group_hits: drafts for requests whose group holds others' text; gate_tokens: draft
-        tokens that the gate allowed a request, summed over the steps; gate_switches: how often it changed its mind.
+        verified; accepted_tokens; group_hits: drafts for requests whose group holds others' text; gate: the chance of
+        acceptance that it asked of a draft token, summed over the steps.
         """
         return {
             **self._counts,
-            "gate_switches": self._gate.switches,
             "bytes": self._drafter.stats()["bytes_used"],
         }
 
@@ -152,19 +153,19 @@ class SamProposer:
 
     def _observe(self, batch: int, steps: list[_Step], verified: Mapping[str, Sequence[int]] | None) -> None:
         """Count the step that just ended, and tell the gate."""
-        drafted = accepted = 0
+        computed = drafted = accepted = 0
         decoded = set()
         for step in steps:
             request = step.request
             decoded.add(request.req_id)
             checked = request.drafted if verified is None else len(verified.get(request.req_id, ()))
+            computed += checked
+            drafted += min(checked, request.drafted)
+            accepted += min(len(step.tokens) - 1, checked, request.drafted)
             request.drafted = 0
-            if checked:
-                drafted += checked
-                accepted += min(len(step.tokens) - 1, checked)
         now = perf_counter()
-        if len(decoded) == batch and decoded <= self._decoded:  # nothing was prefilled
-            self._gate.observe(batch, accepted, now - self._last_call)
+        if decoded and len(decoded) == batch and decoded <= self._decoded:  # nothing was prefilled
+            self._gate.observe(batch, computed, accepted, now - self._last_call)
         self._last_call = now
         self._counts["request_steps"] += len(decoded & self._decoded)
         self._decoded = decoded
