@@ -1,7 +1,8 @@
 """veRL's weight synchronisation with and without ALL_TO_ALL_RESHARD=1: python tests/frameworks/reshard_sync.py
 
 The patched rollout_mode, per_tensor_generator and weight converter with Megatron-Core's real groups, in four processes
-with gloo; the models are parameters without a forward pass. Needs megatron-core on PYTHONPATH.
+with gloo; the models are parameters without a forward pass. The weights that the rollout is given are compared, and
+the bytes that a rank receives for them. Needs megatron-core on PYTHONPATH.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from torch import distributed, multiprocessing, nn
 from verl.models.mcore.weight_converter import McoreToHFWeightConverterQwen3Moe
 from verl.workers.megatron_workers import ActorRolloutRefWorker
 
-from qwen3_rl.moe_overlap.reshard import spread
+from qwen3_rl.moe_overlap.reshard import Sizes, TrainLayout, plan_reshard, spread, traffic
 
 WORLD, LAYERS, EXPERTS, HIDDEN, FFN = 4, 3, 8, 6, 4
 # (tensor, pipeline, expert, expert tensor parallel size), kind of experts, the rollout's expert parallel size.
@@ -119,7 +120,26 @@ async def synchronise(model: nn.Module, config: TransformerConfig, rollout_ep: i
     return given
 
 
-def check(case, rank: int) -> None:
+def count_received() -> list[int]:
+    """Bytes of tensors that this rank receives by the synchronisation's collectives, one number a call."""
+    received = []
+
+    def counting(name: str, size) -> None:
+        collective = getattr(distributed, name)
+
+        def counted(*args, **kwargs):
+            received.append(size(*args, **kwargs))
+            return collective(*args, **kwargs)
+
+        setattr(distributed, name, counted)
+
+    counting("broadcast", lambda tensor, src, group: tensor.nbytes * (src != distributed.get_rank()))
+    counting("all_gather", lambda parts, tensor, group: sum(part.nbytes for part in parts) - tensor.nbytes)
+    counting("all_to_all_single", lambda output, *_, **__: output.nbytes)
+    return received
+
+
+def check(case, rank: int, received: list[int]) -> None:
     (tp, pp, ep, etp), kind, rollout_ep = case
     mpu.initialize_model_parallel(
         tensor_model_parallel_size=tp,
@@ -141,13 +161,21 @@ def check(case, rank: int) -> None:
     )
     whole = whole_model()
     model = stage_of(whole, 2, kind)
+    plan = plan_reshard(TrainLayout(WORLD, ((0, 1), (2,)) if pp == 2 else ((0, 1, 2),), ep, etp), rollout_ep, EXPERTS)
+    moved = traffic(plan, Sizes(HIDDEN, FFN, itemsize=2))
+    others = sum(w.nbytes for name, w in whole.items() if ".experts." not in name)
+    others -= sum(w.nbytes for name, w in model.named_parameters() if ".experts." not in name)
     if kind == "stock":
         os.environ["ALL_TO_ALL_RESHARD"] = "0"
+        received.clear()
         compare(asyncio.run(synchronise(model, config, rollout_ep)), whole, case)
+        assert sum(received) == moved.gathered[rank] + others, (case, rank, sum(received))
     os.environ["ALL_TO_ALL_RESHARD"] = "1"
+    received.clear()
     mine = spread(EXPERTS, rollout_ep, rank % rollout_ep)
     wanted = {name: w for name, w in whole.items() if ".experts." not in name or int(name.split(".")[5]) in mine}
     compare(asyncio.run(synchronise(model, config, rollout_ep)), wanted, case)
+    assert sum(received) == moved.lacking[rank] + others, (case, rank, sum(received))
     mpu.destroy_model_parallel()
 
 
@@ -160,11 +188,12 @@ def compare(given: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], cas
 def run_rank(rank: int, rendezvous: str) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=WORLD)
+    received = count_received()
     for case in CASES:
-        check(case, rank)
+        check(case, rank, received)
     distributed.barrier()
     if rank == 0:
-        print(f"{len(CASES)} cases: the same weights")
+        print(f"{len(CASES)} cases: the same weights, and the bytes of the plan")
     distributed.destroy_process_group()
 
 

@@ -22,7 +22,7 @@ def test_the_rollout_is_given_the_same_weights():
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
     done = subprocess.run([sys.executable, SYNC], env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 cases: the same weights" in done.stdout
+    assert "3 cases: the same weights, and the bytes of the plan" in done.stdout
 
 
 def test_rollout_placement_is_vllms():
