@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
 import torch
 
 from patchset.project import find_project
+from qwen3_rl.errors import UserError
 from qwen3_rl.moe_overlap.reshard import spread
 
 SYNC = Path(__file__).parent / "reshard_sync.py"
@@ -86,3 +87,43 @@ def test_vllms_loader_needs_the_ranks_own_experts_only():
     for name, weight in from_all.items():
         assert not weight.isnan().any()
         assert torch.equal(weight, from_own[name])
+
+
+def test_a_worker_whose_experts_did_not_all_come(monkeypatch):
+    from verl.workers.rollout.vllm_rollout import bucketed_weight_transfer, utils
+
+    experts, mine = 8, spread(8, 4, 2)
+    model = Layer(experts, mine, hidden=4, ffn=6)
+    loaded = []
+
+    class Receiver:
+        sent: tuple[int, ...] = ()
+
+        def __init__(self, **_):
+            pass
+
+        def receive_weights(self, on_bucket_received):
+            for expert in self.sent:  # a bucket each
+                name = f"layers.0.mlp.experts.{expert}"
+                on_bucket_received([(f"{name}.{part}_proj.weight", None) for part in ("gate", "up", "down")])
+
+    worker = SimpleNamespace(
+        device=torch.device("cpu"),
+        model_runner=SimpleNamespace(model=model, vllm_config=None),
+        _is_qat_model=False,
+        _get_zmq_handle=lambda: "",
+        _update_weights=lambda weights, **_: loaded.extend(weights),
+    )
+    monkeypatch.setattr(bucketed_weight_transfer, "BucketedWeightReceiver", Receiver)
+    monkeypatch.setattr(utils, "is_fp8_model", lambda _: True)  # the way without vLLM's own steps before and after
+    update = utils.vLLMColocateWorkerExtension.update_weights_from_ipc
+
+    monkeypatch.setenv("ALL_TO_ALL_RESHARD", "1")
+    Receiver.sent = tuple(mine)
+    update(worker)
+    assert len(loaded) == 3 * len(mine)
+    Receiver.sent = (mine[0], 0, 1)
+    with pytest.raises(UserError, match=rf"layers\.0\.mlp\.experts\.{mine[1]}\.down_proj\.weight and 2 more"):
+        update(worker)
+    monkeypatch.delenv("ALL_TO_ALL_RESHARD")
+    update(worker)
