@@ -1,7 +1,7 @@
 """ALL_TO_ALL_RESHARD=1 in veRL's weight synchronisation: experts come by `reshard`, everything else as before.
 
 veRL hands a trainer process's weights to the vLLM worker on the same device, and that worker drops experts of other
-ranks, so each process yields just its worker's. Imported in the trainer: needs Megatron-Core and veRL.
+ranks, so each process yields just its worker's.
 """
 
 import os
