@@ -102,10 +102,10 @@ def _own_commits(checkout: Checkout, heads: Heads, old: list[Patch]) -> str:
     if merges := checkout.run("rev-list", "--merges", f"{heads.base}..{heads.head}"):
         faults.append(f"{where}: a merge cannot be a patch ({merges[:12]}); rebase instead")
     # The branch's own log tells what was applied last; a hand-edited patch since then must not be overwritten.
-    made = {commit: digest for digest, commit in heads.tips.items()}
+    # Series that differ in the names of their files alone are the same commits.
     log = checkout.run("log", "-g", "--format=%H", "patched").splitlines() if heads.branch else []
-    applied = next((made[commit] for commit in log if commit in made), None)
-    if applied != (stack_digest(heads.base, old) if old else None):
+    applied = next((commit for commit in log if commit in heads.tips.values()), None)
+    if applied != (heads.tips.get(stack_digest(heads.base, old), "unknown") if old else None):
         faults.append(f"patches/{checkout.name} has changed since it was applied, and {where} has commits of its own")
     if faults:
         raise PatchsetError(

@@ -73,6 +73,18 @@ def test_a_new_commit_becomes_a_new_patch(lab: Lab) -> None:
     lab.ok("export", "--check")
 
 
+def test_own_commits_upon_patches_whose_files_got_other_names(lab: Lab) -> None:
+    """All these series are the same commits, of which the checkout knows several names."""
+    lab.ok("apply")
+    (old,) = (lab.root / "patches/beta").glob("*.patch")
+    for what in ("this", "that", "other", "last"):
+        old = old.rename(old.with_name(f"0001-sam-{what}.patch"))
+        lab.ok("apply")
+    commit(lab, "beta", {"src/b.py": "first\n" + LONG + "more\n"}, "-m", "More" + TRAILERS)
+    lab.ok("export")
+    assert sorted(path.name for path in old.parent.glob("*.patch")) == [old.name, "0002-sam-more.patch"]
+
+
 def test_an_amended_patch_keeps_its_name(lab: Lab) -> None:
     lab.ok("apply")
     before = series(lab)

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from patchset.project import find_project
+from qwen3_rl.doctor.machine import Machine
+from qwen3_rl.doctor.npu_smi import npu_smi
 from qwen3_rl.errors import UserError, as_user_errors
-from qwen3_rl.launch import processes, ray_node
+from qwen3_rl.launch import operators, processes, ray_node
 from qwen3_rl.launch.attest import attest
 from qwen3_rl.launch.cluster import Asker, follow, join
 from qwen3_rl.launch.environment import check_script, source_environment
@@ -77,6 +79,14 @@ def make_run_folder(settings: Settings, place: Place, train_script: Path) -> Pat
     except FileExistsError:
         raise UserError(f"{folder} exists, and no run writes over another's", "set RUN_NAME to a new name") from None
     return folder
+
+
+def say_npu_processes(env: dict[str, str]) -> None:
+    """Name who holds this machine's NPUs before the run: HCCL times out beside what an earlier run has left."""
+    smi = npu_smi(Machine(env=env))
+    if smi and smi.processes:
+        held = ", ".join(f"{p.pid} ({p.name}, NPU {p.npu} chip {p.chip}, {p.megabytes} MB)" for p in smi.processes)
+        say(f"warning: processes hold NPUs of this machine: {held}; if they are left over, end them: kill PID", 2)
 
 
 def run_script(argv: list[str], env: dict[str, str], log: Path, scratch: Scratch, asker: Asker, grace: float) -> int:
@@ -188,6 +198,10 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         stack.callback(ignore_signals)
         if not place.alone and (others := other_interfaces(place)):
             say(f"note: Ray listens on every interface, so it can be reached at {', '.join(others)} too")
+        say_npu_processes(env)
+        seconds = settings.operator_seconds
+        for line in operators.precompile(settings.operators(), env, run_folder / operators.FOLDER, seconds):
+            say(line)
         asker = Asker(env) if place.is_head else None
         if not asker:
             say(f"waiting for the head at {env['RAY_ADDRESS']}, {settings.ray_join_seconds} s at most")

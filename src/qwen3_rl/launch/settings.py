@@ -20,8 +20,17 @@ class Settings(BaseModel):
     ray_port: int = Field(29444, ge=1024, le=65535)
     ray_num_cpus: int | None = Field(None, ge=1)  # Ray's own count where not given
     ray_object_store_bytes: int | None = Field(None, ge=80_000_000)  # Ray's own choice where not given
+    mindspeed_operators: str = (  # builders in mindspeed.op_builder whose operators are compiled first, or none
+        "GMMOpBuilder GMMV2OpBuilder MatmulAddOpBuilder GroupMatmulAddOpBuilder RotaryPositionEmbeddingOpBuilder "
+        "RingAttentionUpdateOpBuilder MoeTokenPermuteOpBuilder MoeTokenUnpermuteOpBuilder"
+    )
+    operator_seconds: int = Field(1800, ge=1)  # for all of them
     run_name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     outputs_dir: str = Field("outputs", min_length=1)
+
+    def operators(self) -> list[str]:
+        """The builders' names."""
+        return [name for name in self.mindspeed_operators.split() if name != "none"]
 
 
 def read_settings(env: dict[str, str]) -> Settings:
