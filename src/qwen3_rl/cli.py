@@ -8,6 +8,8 @@ Exit codes: 0 done; 1 the command found what it looks for to be wrong; 2 wrong u
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 
 from qwen3_rl.errors import UserError, as_user_errors
@@ -47,7 +49,12 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         with as_user_errors():
-            return args.run(args)
+            code = args.run(args)
+            sys.stdout.flush()
+            return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its end
+        return 128 + signal.SIGPIPE
     except UserError as error:
         print(error.render(), file=sys.stderr)
         return error.exit_code

@@ -31,6 +31,8 @@ def as_user_errors() -> Iterator[None]:
         yield
     except PatchsetError as error:
         raise UserError(error.what, error.next_step) from error
+    except BrokenPipeError:  # whoever read has enough: no fault
+        raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise UserError(f"{where}{error.strerror}", system_hint(error)) from error

@@ -90,3 +90,9 @@ def test_it_starts_without_torch_and_ray():
     code = "import sys, qwen3_rl.doctor.cli; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     assert not {"torch", "ray", "vllm", "verl", "numpy"} & set(loaded)
+
+
+def test_a_reader_that_has_enough():
+    command = f"{sys.executable} -m qwen3_rl.cli doctor | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("141", "")

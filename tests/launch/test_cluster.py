@@ -97,16 +97,18 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     shutil.rmtree(folder)
 
 
-def test_two_nodes_run_a_script(lab: Lab) -> None:
-    """The worker comes first; then Ctrl-C, exit codes and the rest of the day's work on the same hosts."""
-    worker, head = lab.start(lab.hosts[1], COUNT), lab.start(lab.hosts[0], COUNT)
-    assert (head.finish(), worker.finish()) == (0, 0), head.output + worker.output
-    assert re.search(r"node 2 of 2: h\d \(10\.99\.0\.\d\), 1 NPU", head.output)
-    assert "2 node(s) import the same trees: lock:" in head.output
-    assert "NPU in all: 2.0" in head.output
-    assert "joined the head at 10.99.0.1:29444 as 10.99.0.2" in worker.output
-    assert "exit code 0" in worker.output
-    assert (lab.folder / "outputs/run-10.99.0.2/ray.log").is_file()
+@pytest.mark.parametrize("lab", [3], indirect=True)
+def test_three_nodes_run_a_script(lab: Lab) -> None:
+    """The workers come first."""
+    *workers, head = [lab.start(host, COUNT) for host in reversed(lab.hosts)]
+    assert [each.finish() for each in lab.launches[::-1]] == [0, 0, 0], [each.output for each in lab.launches]
+    assert re.search(r"node 3 of 3: h\d \(10\.99\.0\.\d\), 1 NPU", head.output)
+    assert "3 node(s) import the same trees: lock:" in head.output
+    assert "NPU in all: 3.0" in head.output
+    for worker in workers:
+        assert f"joined the head at 10.99.0.1:29444 as {worker.host.address}" in worker.output
+        assert "exit code 0" in worker.output
+        assert (lab.folder / f"outputs/run-{worker.host.address}/ray.log").is_file()
     lab.assert_nothing_left()
 
 

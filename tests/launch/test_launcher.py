@@ -21,9 +21,13 @@ sleep 1000
 """
 
 
-def test_exit_code_arguments_and_logs(launch):
-    run = launch('printf "<%s>" "$@"; echo to-stderr >&2; exit 3', "a b", "c=[d,e]", "*")
+def test_exit_code_arguments_and_logs(launch, tmp_path):
+    (tmp_path / "mindspeed").mkdir()
+    (tmp_path / "mindspeed/op_builder.py").write_text("class GMM:\n    load = print")
+    mindspeed = {"PYTHONPATH": str(tmp_path), "MINDSPEED_OPERATORS": "GMM"}
+    run = launch('printf "<%s>" "$@"; echo to-stderr >&2; exit 3', "a b", "c=[d,e]", "*", **mindspeed)
     assert run.finish() == 3
+    assert 0 < run.output.index("operator GMM: ready") < run.output.index("Ray: 127.0.0.1")
     assert "<a b><c=[d,e]><*>" in run.output
     assert "to-stderr" in (run.run_folder / "train.log").read_text()
     assert "Ray runtime started" in (run.run_folder / "ray.log").read_text()
