@@ -22,7 +22,10 @@ pytestmark = [
 
 
 def test_the_tiny_job_over_two_nodes(tmp_path):
-    for what in (["tiny-model", "--to", str(tmp_path / "model")], ["data", "arithmetic", "--to", str(tmp_path / "data")]):
+    for what in (
+        ["tiny-model", "--to", str(tmp_path / "model")],
+        ["data", "arithmetic", "--to", str(tmp_path / "data")],
+    ):
         assert os.spawnv(os.P_WAIT, str(ROOT / ".venv/bin/qwen3-rl"), ["qwen3-rl", *what]) == 0
     folder = Path(tempfile.mkdtemp(prefix="qwen3-rl-hosts-", dir="/var/tmp"))  # every host has a /tmp for itself
     shutil.move(tmp_path / "model", folder / "model")

@@ -79,6 +79,16 @@ def test_settings_among_the_lines_of_other_workers(tmp_path):
     assert run.settings["actor_rollout_ref.rollout.n"] == 8
 
 
+@pytest.mark.parametrize("broken", ["},", "'rollout': ", "'/models/Qwen3", "'n"])
+def test_settings_whose_lines_ray_broke(tmp_path, broken):
+    """Ray ends a line where its worker flushed, and begins the next with the worker's name."""
+    text = settings()
+    assert broken in text
+    at = text.index(broken) + len(broken) - 1
+    run = read(tmp_path, text[:at] + "\n(TaskRunner pid=11) " + text[at:] + step_line(1, values(1)))
+    assert run.settings == read(tmp_path, text + step_line(1, values(1))).settings != {}
+
+
 def test_settings_that_another_worker_wrote_into(tmp_path):
     torn = settings().replace("'n': 8", "'n': (WorkerDict pid=3) hello")
     assert read(tmp_path, torn + step_line(1, values(1))).settings == {}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from statistics import median
+from statistics import fmean, median
 
 from qwen3_rl.report import names
 from qwen3_rl.report.sources import Run
@@ -16,7 +16,7 @@ MUST_MATCH = {
     "actor_rollout_ref.model.path": "model",
     "algorithm.adv_estimator": "algorithm",
 }
-LENGTHS_APART = 1.1  # the longer median over the shorter
+LENGTHS_APART = 1.1  # the longer mean over the shorter
 
 
 def not_comparable(runs: list[Run], steps: list[list[int]]) -> Iterator[str]:
@@ -34,10 +34,10 @@ def not_comparable(runs: list[Run], steps: list[list[int]]) -> Iterator[str]:
         if len({value for value in values if value is not None}) > 1:
             yield f"not the same {what}: {said(runs, values)}"
     for what, name in (("prompts", names.PROMPT), ("responses (times are not of equal work)", names.LENGTH.key)):
-        lengths = [_median(run, kept, lambda length: length, name) for run, kept in pairs]
+        lengths = [_average(run, kept, lambda length: length, name, average=fmean) for run, kept in pairs]
         known = [length for length in lengths if length is not None]
         if known and max(known) > LENGTHS_APART * min(known):
-            yield f"not the same {what}, by their median length: {said(runs, [n and round(n, 1) for n in lengths])}"
+            yield f"not the same {what}, by their mean length: {said(runs, [n and round(n, 1) for n in lengths])}"
     unknown = [run.label for run in runs if not run.settings]
     if unknown:
         yield f"model and settings are unknown for {', '.join(unknown)}: only metrics were compared"
@@ -47,8 +47,8 @@ def said(runs: list[Run], values: list) -> str:
     return ", ".join(f"{run.label} {value}" for run, value in zip(runs, values, strict=True) if value is not None)
 
 
-def _median(run: Run, steps: list[int], formula, *wanted: str) -> float | None:
-    """The median of ``formula`` over the steps that have all the ``wanted`` metrics."""
+def _average(run: Run, steps: list[int], formula, *wanted: str, average=median) -> float | None:
+    """The average of ``formula`` over the steps that have all the ``wanted`` metrics."""
     series = [run.steps.series(name) for name in wanted]
     values = []
     for step in steps:
@@ -58,19 +58,19 @@ def _median(run: Run, steps: list[int], formula, *wanted: str) -> float | None:
             except ZeroDivisionError:
                 continue
     values = [value for value in values if math.isfinite(value)]
-    return median(values) if values else None
+    return average(values) if values else None
 
 
 def responses(run: Run, steps: list[int]) -> int | None:
     """Responses a step: all tokens over those of the mean prompt and response."""
     wanted = (names.TOKENS, names.PROMPT, names.LENGTH.key)
-    count = _median(run, steps, lambda tokens, prompt, response: tokens / (prompt + response), *wanted)
+    count = _average(run, steps, lambda tokens, prompt, response: tokens / (prompt + response), *wanted)
     return None if count is None else round(count)
 
 
 def devices(run: Run, steps: list[int]) -> int | None:
     """Accelerators of the run: tokens/s over tokens/s per device."""
-    count = _median(run, steps, lambda rate, each: rate / each, names.RATE.key, names.DEVICE_RATE.key)
+    count = _average(run, steps, lambda rate, each: rate / each, names.RATE.key, names.DEVICE_RATE.key)
     return None if count is None else round(count)
 
 

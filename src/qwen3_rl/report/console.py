@@ -12,6 +12,7 @@ from qwen3_rl.report.names import KEPT
 from qwen3_rl.report.steps import KeptSteps
 
 LONGEST_LINE = 4 << 20  # bytes; a step has about 4,000
+MOST_LINES = 5000  # of printed settings
 SETTINGS_WITHIN = 16 << 20  # bytes from the start in which settings are looked for
 
 STEP = re.compile(rb"(?<![\w/])step:(\d{1,18}) - ")
@@ -142,19 +143,21 @@ class Console:
                 self._config = (process, [])
             if self._config and process == self._config[0]:
                 self._config[1].append(line)
-                if line.endswith("}"):  # an inner dict's last line ends in "},"
-                    self._settings(self._config[1])
+                # An inner dict's last line ends in "}," unless Ray broke the line there.
+                if line.endswith("}") and (self._settings(self._config[1]) or len(self._config[1]) > MOST_LINES):
                     self._config = None
             elif total := TOTAL.search(line):
                 self.total = int(total[1])
             else:
                 self.versions.update(versions(line))
 
-    def _settings(self, lines: list[str]) -> None:
+    def _settings(self, lines: list[str]) -> bool:
+        """Whether these lines are all of them. Joined without a break, since Ray may break one in a word."""
         try:
-            self.settings = dict(flat(ast.literal_eval("\n".join(lines))))
+            self.settings = dict(flat(ast.literal_eval("".join(lines))))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return  # another process wrote into it; the comparison says that the settings are unknown
+            return False  # or another process wrote into it; the comparison says that the settings are unknown
+        return True
 
 
 def versions(line: str) -> dict[str, str]:
