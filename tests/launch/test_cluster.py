@@ -201,6 +201,7 @@ def test_settings_that_do_not_fit(lab: Lab) -> None:
         (other, {"SOCKET_IFNAME": "eth7"}, 2, "no such interface with an address; it has eth0 (10.99.0.2)"),
         (other, {"MASTER_ADDR": ""}, 2, "NNODES=2, but MASTER_ADDR is not set"),
         (other, {"MASTER_ADDR": "127.0.0.1"}, 2, "is the loopback address"),
+        (other, {"MASTER_ADDR": "fd99::1"}, 2, "MASTER_ADDR=fd99::1 is an IPv6 address, over which Ray 2.49 forms no"),
         (other, {"MASTER_ADDR": "192.0.2.1"}, 2, "no route there"),
         (other, {"MASTER_ADDR": "10.99.0.9", "RAY_JOIN_SECONDS": "3"}, 1, "no head answers at 10.99.0.9:29444 ("),
         (head, {}, 2, "port 29444 cannot be used for Ray: Address already in use (process "),

@@ -90,7 +90,7 @@ def test_real_runs(tmp_path, pair):
     for key in [*keys, "rollout/bubble_ratio", "rollout/spec_decode/acceptance_rate"]:
         logged = [[float(n) for n in re.findall(rf"(?<= - ){re.escape(key)}:(\S+)", text)] for text in texts]
         assert key not in keys or [len(numbers) for numbers in logged] == [steps, steps]
-        for cell, numbers in zip(found["metrics"].get(key, []), logged, strict=bool(numbers := logged[1])):
+        for cell, numbers in zip(found["metrics"].get(key, [None, None]), logged, strict=True):
             if numbers:
                 assert [cell["median"], cell["low"], cell["high"]] == pytest.approx(quartiles(numbers[1:]))
     assert found["settings_that_differ"][setting] == differs

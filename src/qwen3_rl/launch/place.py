@@ -70,7 +70,7 @@ def find_place(settings: Settings) -> Place:
                 "let both name the same network",
             )
         return Place(head, own[head], head, settings.nnodes)
-    address = _address_on(interface, head, own) if interface else _address_towards(head, settings.master_addr)
+    address = _address_on(interface, own) if interface else _address_towards(head, settings.master_addr)
     return Place(address, own.get(address, interface or ""), head, settings.nnodes)
 
 
@@ -92,11 +92,17 @@ def _own_addresses() -> dict[str, str]:
 
 
 def _resolve(master: str) -> str:
+    if ":" in master:
+        # Tried between two hosts: the head comes up, and no worker gets through to its raylet.
+        raise UserError(
+            f"MASTER_ADDR={master} is an IPv6 address, over which Ray 2.49 forms no cluster",
+            "set it to the head's IPv4 address, or to a name that has one",
+        )
     try:
-        address = socket.getaddrinfo(master, None, type=socket.SOCK_STREAM)[0][4][0]
+        address = socket.getaddrinfo(master, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
     except OSError as error:
         raise UserError(f"MASTER_ADDR={master}: {error.strerror}", "set it to the head's address") from None
-    if address.startswith("127.") or address == "::1":
+    if address.startswith("127."):
         raise UserError(
             f"MASTER_ADDR={master} is the loopback address {address}, which other nodes cannot reach",
             "set it to the head's address on the cluster's network",
@@ -104,21 +110,20 @@ def _resolve(master: str) -> str:
     return address
 
 
-def _address_on(interface: str, head: str, own: dict[str, str]) -> str:
-    """The interface's address of the head's kind (IPv4 or IPv6)."""
+def _address_on(interface: str, own: dict[str, str]) -> str:
+    """The interface's IPv4 address."""
     for address, name in own.items():
-        if name == interface and (":" in address) == (":" in head):
+        if name == interface and ":" not in address:
             return address
-    kind = "IPv6" if ":" in head else "IPv4"
     raise UserError(
-        f"SOCKET_IFNAME={interface} has no {kind} address, and MASTER_ADDR is one", "let both be of the same kind"
+        f"SOCKET_IFNAME={interface} has no IPv4 address, which Ray needs",
+        "give it one, or name the interface that reaches the other nodes",
     )
 
 
 def _address_towards(head: str, master: str) -> str:
     """The address that this machine's routes give to packets for the head; nothing is sent."""
-    family = socket.AF_INET6 if ":" in head else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((head, 9))
         except OSError as error:

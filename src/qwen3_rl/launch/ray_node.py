@@ -43,7 +43,7 @@ def check_room(settings: Settings, place: Place) -> None:
         )
     if not place.is_head:
         return
-    with socket.socket(socket.AF_INET6 if ":" in place.address else socket.AF_INET) as probe:
+    with socket.socket(socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((place.address, settings.ray_port))
@@ -63,8 +63,7 @@ def _holder(port: int) -> str:
 
 def head_address(settings: Settings, place: Place) -> str:
     """HOST:PORT of the head's Ray."""
-    host = f"[{place.head}]" if ":" in place.head else place.head
-    return f"{host}:{settings.ray_port}"
+    return f"{place.head}:{settings.ray_port}"
 
 
 def wait_for_head(settings: Settings, place: Place, deadline: float) -> None:

@@ -72,7 +72,7 @@ def make_run_folder(settings: Settings, place: Place, train_script: Path) -> Pat
     """
     name = settings.run_name or f"{train_script.stem.removeprefix('train_')}-{datetime.now():%Y%m%d-%H%M%S}"
     if not place.is_head:
-        name += f"-{place.address.replace(':', '_')}"
+        name += f"-{place.address}"
     folder = Path(settings.outputs_dir).absolute() / name
     try:
         folder.mkdir(parents=True)
