@@ -93,7 +93,7 @@ def _own_addresses() -> dict[str, str]:
 
 def _resolve(master: str) -> str:
     if ":" in master:
-        # Tried between two hosts: the head comes up, and no worker gets through to its raylet.
+        # Tried between two hosts: the head comes up, but no driver can register with its raylet.
         raise UserError(
             f"MASTER_ADDR={master} is an IPv6 address, over which Ray 2.49 forms no cluster",
             "set it to the head's IPv4 address, or to a name that has one",
