@@ -1,0 +1,206 @@
+"""Runs steps of the weight path in worlds of gloo processes: `python harness.py JOB.json`.
+
+JOB.json holds {"hf": FOLDER, "runs": [RUN...], "results": FILE}. A RUN is a world of processes with one layout that does its
+``steps`` in order (see STEPS); a step appends to the run's list of complaints. megatron and veRL are imported once and
+the worlds are forked from there. PYTHONPATH says which megatron and veRL.
+"""
+
+import json
+import os
+import socket
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+import cpu_megatron  # the folder of this file is not a package here
+
+cpu_megatron.replace_cuda()
+
+from megatron.core import dist_checkpointing, parallel_state, tensor_parallel  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
+
+cpu_megatron.replace_in_megatron()
+
+from verl.models.mcore import (  # noqa: E402
+    get_mcore_weight_converter,
+    hf_to_mcore_config,
+    init_mcore_model,
+    model_initializer,
+)
+from verl.utils.megatron_utils import per_tensor_generator  # noqa: E402
+from verl.utils.model import load_mcore_dist_weights  # noqa: E402
+
+model_initializer.get_gpt_decoder_block_spec = cpu_megatron.layer_spec
+
+NAMES = {"qkv_layer_name": "self_attention.linear_qkv.", "gate_proj_layer_name": "linear_fc1."}
+
+
+@dataclass
+class Run:
+    """One world: its layout, its checkpoint and what it does."""
+
+    hf: str
+    steps: list[str]
+    world: int = 1
+    tp: int = 1
+    ep: int = 1
+    etp: int = 1
+    pp: int = 1
+    first_stage: int | None = None
+    grouped: bool = True
+    checkpoint: str = ""
+    model: torch.nn.Module | None = None
+    config: object = None
+    complaints: list[str] = field(default_factory=list)
+
+    def expect(self, condition: bool, what: str) -> None:
+        if not condition:
+            self.complaints.append(what)
+
+
+def build(run: Run) -> None:
+    """The model of this rank, with random weights that differ from rank to rank and from Hugging Face's."""
+    hf = AutoConfig.from_pretrained(run.hf)
+    run.config = hf_to_mcore_config(
+        hf,
+        torch.float32,
+        use_cpu_initialization=True,
+        moe_grouped_gemm=run.grouped,
+        num_layers_in_first_pipeline_stage=run.first_stage,
+        **dict.fromkeys(["persist_layer_norm", "masked_softmax_fusion", "bias_activation_fusion"], False),
+        **dict.fromkeys(["bias_dropout_fusion", "gradient_accumulation_fusion", "apply_rope_fusion"], False),
+    )
+    tensor_parallel.model_parallel_cuda_manual_seed(1234 + torch.distributed.get_rank())
+    torch.manual_seed(4321 + torch.distributed.get_rank())
+    first, last = parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage()
+    run.model = init_mcore_model(
+        run.config, hf, first, last, share_embeddings_and_output_weights=hf.tie_word_embeddings, value=False
+    )
+    for parameter in run.model.parameters():
+        parameter.data.normal_()
+
+
+def load(run: Run) -> None:
+    """veRL's own loader, which a patch mends."""
+    load_mcore_dist_weights([run.model], run.checkpoint)
+
+
+def save(run: Run) -> None:
+    """megatron's own writer, which a patch mends."""
+    Path(run.checkpoint).mkdir(exist_ok=True)
+    dist_checkpointing.save(run.model.sharded_state_dict(), run.checkpoint, async_sharded_save=False)
+    torch.distributed.barrier()
+
+
+def export(run: Run) -> None:
+    """veRL's own weight sync: every tensor of the Hugging Face model, once, bit for bit, on every rank."""
+    hf = AutoModelForCausalLM.from_pretrained(run.hf, dtype=torch.float32)
+    left = dict(hf.state_dict())
+    if hf.config.tie_word_embeddings:
+        left.pop("lm_head.weight")
+    converter = get_mcore_weight_converter(hf.config, torch.float32)
+    converter.mcore_config = run.config
+    stream = per_tensor_generator([run.model], hf.config, converter, run.config, NAMES)
+    for name, tensor in stream:
+        expected = left.pop(name, None)
+        if expected is None:
+            run.complaints.append(f"export: {name} is not in the model, or comes twice")
+        else:
+            run.expect(torch.equal(tensor, expected), f"export: {name} differs")
+    run.expect(not left, f"export: {sorted(left)[:3]} and {len(left)} in all never come")
+
+
+def forward(run: Run) -> None:
+    """Logits against transformers', float32, other tokens on every data-parallel rank."""
+    hf = AutoModelForCausalLM.from_pretrained(run.hf, dtype=torch.float32, attn_implementation="eager")
+    generator = torch.Generator().manual_seed(parallel_state.get_data_parallel_rank())
+    tokens = torch.randint(hf.config.vocab_size, (2, 8), generator=generator)
+    mask = torch.ones(8, 8).triu(1).bool()[None, None]
+    positions = torch.arange(8).expand(2, 8)
+    group = parallel_state.get_pipeline_model_parallel_group()
+    run.model.eval()
+    with torch.no_grad():
+        expected = hf.eval()(tokens).logits
+        hidden = [None]
+        for stage in range(run.pp):  # one stage after the other, its output as an object to all
+            output = None
+            if stage == parallel_state.get_pipeline_model_parallel_rank():
+                if stage:
+                    run.model.set_input_tensor(hidden[0])
+                output = run.model(tokens, positions, mask)
+            hidden = [output]
+            source = torch.distributed.get_process_group_ranks(group)[stage]
+            torch.distributed.broadcast_object_list(hidden, src=source, group=group)
+    logits = hidden[0]
+    if run.tp > 1:
+        parts = [torch.empty_like(logits) for _ in range(run.tp)]
+        torch.distributed.all_gather(parts, logits.contiguous(), group=parallel_state.get_tensor_model_parallel_group())
+        logits = torch.cat(parts, dim=-1)
+    worst = (logits - expected).abs().max().item()
+    run.expect(worst <= 1e-5, f"forward: logits differ by {worst:.2e}")
+
+
+STEPS = {"build": build, "load": load, "save": save, "export": export, "forward": forward}
+
+
+def rank_main(rank: int, run: Run, port: int, results: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(run.world))
+    os.environ.update(LOCAL_RANK=str(rank), GLOO_SOCKET_IFNAME="lo")
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=run.world)
+    try:
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=run.tp,
+            pipeline_model_parallel_size=run.pp,
+            expert_model_parallel_size=run.ep,
+            expert_tensor_parallel_size=run.etp,
+        )
+        for step in run.steps:
+            STEPS[step](run)
+    except BaseException:
+        run.complaints.append(traceback.format_exc())
+    Path(results, str(rank)).write_text(json.dumps(run.complaints))
+    if not run.complaints:
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def do(run: Run) -> list[str]:
+    """The complaints of all ranks of a world."""
+    with tempfile.TemporaryDirectory() as results:
+        context = torch.multiprocessing.get_context("fork")
+        arguments = (run, free_port(), results)
+        ranks = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(run.world)]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join(120)
+            if process.exitcode is None:
+                process.kill()
+        found = []
+        for rank in range(run.world):
+            file = Path(results, str(rank))
+            said = json.loads(file.read_text()) if file.exists() else ["it died or hung"]
+            found += [f"rank {rank}: {what}" for what in said]
+    return found
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    torch.set_num_threads(1)
+    outcome = [do(Run(hf=job["hf"], **run)) for run in job["runs"]]
+    Path(job["results"]).write_text(json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main()
