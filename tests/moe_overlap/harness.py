@@ -1,8 +1,8 @@
 """Runs steps of the weight path in worlds of gloo processes: `python harness.py JOB.json`.
 
-JOB.json holds {"hf": FOLDER, "runs": [RUN...], "results": FILE}. A RUN is a world of processes with one layout that does its
-``steps`` in order (see STEPS); a step appends to the run's list of complaints. megatron and veRL are imported once and
-the worlds are forked from there. PYTHONPATH says which megatron and veRL.
+JOB.json holds {"hf": FOLDER, "runs": [RUN...], "results": FILE}. A RUN is a world of processes with one layout that
+does its ``steps`` in order (see STEPS); a step appends to the run's list of complaints. megatron and veRL are imported
+once and the worlds are forked from there. PYTHONPATH says which megatron and veRL.
 """
 
 import json
@@ -14,10 +14,11 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than all the rest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import cpu_megatron  # the folder of this file is not a package here
+import cpu_megatron
 
 cpu_megatron.replace_cuda()
 

@@ -1,8 +1,8 @@
-"""`qwen3-rl convert`: Hugging Face weights of a Qwen3, dense or with experts, as a Megatron-Core distributed checkpoint.
+"""`qwen3-rl convert`: Hugging Face weights of a Qwen3, dense or with experts, as a Megatron-Core checkpoint.
 
-No model is built: tensors are copied one by one to where they belong, so that memory holds one tensor and what comes out
-is the same for all parallel sizes. A file of the source becomes a file of the checkpoint; an interrupted conversion goes on
-at the first file that is not whole. The folder gets its name when everything is in it.
+No model is built: tensors are copied one by one to where they belong, so that memory holds one tensor and what comes
+out is the same for all parallel sizes. A file of the source becomes a file of the checkpoint; an interrupted conversion
+goes on at the first file that is not whole. The folder gets its name when everything is in it.
 """
 
 import argparse

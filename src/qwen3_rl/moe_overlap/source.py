@@ -1,4 +1,4 @@
-"""Hugging Face weights on disk, read one tensor at a time into memory of our own (not mapped, so that it is given back).
+"""Hugging Face weights on disk, read one tensor at a time (not mapped into memory, where pages would add up).
 
 The safetensors format: 8 bytes little-endian length, a JSON header {name: {dtype, shape, data_offsets}}, the data
 (https://github.com/huggingface/safetensors, its README).
@@ -82,7 +82,7 @@ def _stored(file: Path, data: int, entry: dict) -> Stored:
 
 
 def open_model(folder: Path) -> list[Shard]:
-    """The shards of a model in the order of their names. Raises UserError if one is missing, truncated or not indexed."""
+    """The shards of a model in the order of their names. Raises UserError if one is missing or truncated."""
     index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
     if not index.is_file():
         if not single.is_file():

@@ -16,9 +16,9 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Place:
-    """Rows ``begin:end`` of a Hugging Face tensor: block at ``offset`` of the checkpoint's ``key``, whose shape is ``shape``.
+    """Rows ``begin:end`` of a Hugging Face tensor: the block at ``offset`` of the checkpoint's ``key``.
 
-    ``block`` is the block's shape: the rows' own, with a leading 1 for the layer and for the expert.
+    ``shape`` is that of the whole key, ``block`` that of the rows with a leading 1 for the layer and for the expert.
     """
 
     key: str

@@ -1,7 +1,7 @@
-"""Megatron-Core's checkpoint format `torch_dist`, written and read one tensor at a time, without a model or a process group.
+"""Megatron-Core's checkpoint format `torch_dist`, written and read one tensor at a time, without a model or processes.
 
-It is torch.distributed.checkpoint's format (files *.distcp with torch.save's of single blocks, `.metadata`, a pickle that
-says where which block lies) beside `metadata.json` and `common.pt` (megatron-core 0.12.1, dist_checkpointing/).
+It is torch.distributed.checkpoint's format (files *.distcp with torch.save's of single blocks, `.metadata`, a pickle
+that says where which block lies) beside `metadata.json` and `common.pt` (megatron-core 0.12.1, dist_checkpointing/).
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from qwen3_rl.errors import UserError
-from qwen3_rl.moe_overlap.stock import Tensor
+from qwen3_rl.moe_overlap.stock import Place, Tensor
 
 FORMAT = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
 FORMAT |= {"common_backend": "torch", "common_backend_version": 1}
@@ -170,7 +170,7 @@ class Checkpoint:
         """The Hugging Face tensor at ``where``. Raises UserError naming the key and file."""
         return torch.cat([self._block(place).view(-1, *where.shape[1:]) for place in where.places])
 
-    def _block(self, place) -> torch.Tensor:
+    def _block(self, place: Place) -> torch.Tensor:
         info = self.metadata.storage_data.get(MetadataIndex(place.key, place.offset))
         entry = self.metadata.state_dict_metadata.get(place.key)
         if info is None or entry is None or tuple(entry.size) != place.shape:
