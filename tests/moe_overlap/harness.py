@@ -36,6 +36,8 @@ from verl.models.mcore import (  # noqa: E402
 from verl.utils.megatron_utils import per_tensor_generator  # noqa: E402
 from verl.utils.model import load_mcore_dist_weights  # noqa: E402
 
+from qwen3_rl.moe_overlap import layout  # noqa: E402
+
 model_initializer.get_gpt_decoder_block_spec = cpu_megatron.layer_spec
 
 NAMES = {"qkv_layer_name": "self_attention.linear_qkv.", "gate_proj_layer_name": "linear_fc1."}
@@ -55,8 +57,10 @@ class Run:
     first_stage: int | None = None
     grouped: bool = True
     checkpoint: str = ""
+    converted: str = ""
     model: torch.nn.Module | None = None
     config: object = None
+    kept: dict = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
 
     def expect(self, condition: bool, what: str) -> None:
@@ -91,11 +95,66 @@ def load(run: Run) -> None:
     load_mcore_dist_weights([run.model], run.checkpoint)
 
 
+def load_converted(run: Run) -> None:
+    load_mcore_dist_weights([run.model], run.converted)
+
+
 def save(run: Run) -> None:
     """megatron's own writer, which a patch mends."""
     Path(run.checkpoint).mkdir(exist_ok=True)
     dist_checkpointing.save(run.model.sharded_state_dict(), run.checkpoint, async_sharded_save=False)
     torch.distributed.barrier()
+
+
+def scramble(run: Run) -> None:
+    """Other weights; the old ones are kept aside."""
+    for name, parameter in run.model.named_parameters():
+        run.kept[name] = parameter.detach().clone()
+        parameter.data.normal_()
+
+
+def unchanged(run: Run) -> None:
+    for name, parameter in run.model.named_parameters():
+        run.expect(torch.equal(parameter, run.kept[name]), f"unchanged: {name} differs")
+
+
+def weights(run: Run) -> None:
+    """This rank's expert weights, as they lie in its parameters, against `layout`'s arithmetic on Hugging Face's."""
+    hf = AutoModelForCausalLM.from_pretrained(run.hf, dtype=torch.float32)
+    first = run.model.decoder.layers[0].layer_number - 1
+    mine = layout.share(hf.config.num_experts, run.ep, parallel_state.get_expert_model_parallel_rank())
+    etp_rank = parallel_state.get_expert_tensor_parallel_rank()
+    for number, layer in enumerate(run.model.decoder.layers):
+        experts = [hf.model.layers[first + number].mlp.experts[index] for index in mine]
+        whole = [layout.Expert(e.gate_proj.weight, e.up_proj.weight, e.down_proj.weight) for e in experts]
+        stock = [layout.stock_of(expert, run.etp, etp_rank) for expert in whole]
+        there = layer.mlp.experts
+        if run.grouped:
+            pairs = zip(layout.grouped_of(stock), (there.weight1, there.weight2), strict=True)
+        else:
+            pairs = (
+                pair
+                for expected, expert in zip(stock, there.local_experts, strict=True)
+                for pair in zip(expected, (expert.linear_fc1.weight, expert.linear_fc2.weight), strict=True)
+            )
+        for expected, found in pairs:
+            run.expect(torch.equal(expected, found), f"weights: layer {first + number} differs")
+
+
+def worker(run: Run) -> None:
+    """veRL's Megatron worker, as far as it goes before it builds anything."""
+    from omegaconf import OmegaConf
+    from verl.workers import megatron_workers
+
+    megatron_workers.Worker.__init__ = lambda self: None
+    os.environ["USE_ALLTOALL_OVERLAP"] = "1"
+    config = OmegaConf.create({"actor": {"megatron": {"override_transformer_config": {}}}})
+    try:
+        megatron_workers.ActorRolloutRefWorker(config, role="actor")
+    except Exception as error:
+        run.expect("USE_ALLTOALL_OVERLAP = 1" in str(error), f"worker: ended otherwise: {error!r}")
+    else:
+        run.complaints.append("worker: took settings that contradict")
 
 
 def export(run: Run) -> None:
@@ -146,7 +205,10 @@ def forward(run: Run) -> None:
     run.expect(worst <= 1e-5, f"forward: logits differ by {worst:.2e}")
 
 
-STEPS = {"build": build, "load": load, "save": save, "export": export, "forward": forward}
+STEPS = {
+    step.__name__: step
+    for step in (build, load, load_converted, save, scramble, unchanged, weights, export, forward, worker)
+}
 
 
 def rank_main(rank: int, run: Run, port: int, results: str) -> None:

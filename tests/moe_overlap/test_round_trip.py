@@ -1,0 +1,50 @@
+"""Hugging Face -> qwen3-rl convert -> Megatron's load in many layouts -> veRL's weight sync: bit for bit."""
+
+import pytest
+
+from qwen3_rl.moe_overlap.torch_dist import Checkpoint
+from tests.moe_overlap.tiny import convert, run_worlds
+
+ALL = ["build", "load", "weights", "export", "forward"]
+LAYOUTS = [
+    {},
+    {"world": 2, "ep": 2},
+    {"world": 2, "etp": 2},
+    {"world": 2, "pp": 2, "first_stage": 1},
+    {"world": 4, "ep": 4},
+    {"world": 4, "ep": 2, "etp": 2},
+    {"world": 4, "ep": 2, "pp": 2, "first_stage": 2},
+    {"world": 4, "tp": 2, "ep": 2, "etp": 2},
+]
+
+
+def shapes(checkpoint) -> dict:
+    """Shape by key, None for objects."""
+    entries = Checkpoint(checkpoint).metadata.state_dict_metadata
+    return {key: getattr(entry, "size", None) for key, entry in entries.items()}
+
+
+def test_every_layout(moe, converted, tmp_path):
+    """Every tensor equal, and the logits are transformers' own within 1e-5."""
+    runs = [{"steps": ALL, "checkpoint": str(converted), **layout} for layout in LAYOUTS]
+    outcome = run_worlds(tmp_path, moe, runs)
+    assert {str(layout): said for layout, said in zip(LAYOUTS, outcome, strict=True) if said} == {}
+
+
+def test_dense_and_tied(dense, tmp_path):
+    checkpoint = convert(dense, tmp_path / "mcore")
+    steps = ["build", "load", "export", "forward"]
+    runs = [{"steps": steps, "checkpoint": str(checkpoint), **layout} for layout in ({}, {"world": 2, "tp": 2})]
+    assert run_worlds(tmp_path, dense, runs) == [[], []]
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["sequential", "grouped"])
+def test_the_stock_layout_is_megatrons_own(grouped, moe, converted, tmp_path):
+    """The converter's checkpoint has the keys and shapes that Megatron's has, from a model of either kind of expert."""
+    saved = tmp_path / "saved"
+    steps = ["build", "save", "load_converted", "weights"]
+    run = {"steps": steps, "checkpoint": str(saved), "converted": str(converted), "grouped": grouped}
+    assert run_worlds(tmp_path, moe, [run]) == [[]]
+    ours, theirs = shapes(converted), shapes(saved)
+    assert theirs.items() <= ours.items()
+    assert all(size is None for key, size in ours.items() if key not in theirs)
