@@ -30,7 +30,7 @@ def make_model(folder: Path, experts: int = 8, tied: bool = False, seed: int = 0
         matrix = parameter.ndim > 1
         values = torch.rand(parameter.shape, generator=generator)
         parameter.data.copy_((values - 0.5) * 0.4 if matrix else values + 0.5)
-    model.save_pretrained(folder, max_shard_size="300KB")
+    model.save_pretrained(folder, max_shard_size="350KB")
     return folder
 
 
