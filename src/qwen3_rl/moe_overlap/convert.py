@@ -99,7 +99,8 @@ def record_of(file: Path, shard: Shard, key: str) -> dict[str, Written] | None:
     return torch_dist.from_json(known["tensors"]) if file.stat().st_size == known["bytes"] else None
 
 
-def write_shard(file: Path, shard: Shard, layout: Layout, key: str) -> dict[str, Written]:
+def write_shard(file: Path, shard: Shard, layout: Layout, key: str) -> None:
+    """Writes ``file`` and the record that says it is whole."""
     part = file.with_suffix(".part")
     written = {}
     with part.open("wb") as stream:
@@ -111,7 +112,6 @@ def write_shard(file: Path, shard: Shard, layout: Layout, key: str) -> dict[str,
     record = {"key": key, "bytes": part.stat().st_size, "tensors": torch_dist.to_json(written)}
     part.replace(file)
     torch_dist.put(file.with_suffix(".json"), json.dumps(record).encode())
-    return written
 
 
 def check_space(folder: Path, shards: list[Shard], layout: Layout) -> None:
@@ -131,28 +131,24 @@ def convert(source: Path, target: Path, layout: Layout, shards: list[Shard]) -> 
     """Writes ``target``, which appears when it is whole; ``target``.partial is what a killed run leaves."""
     partial = target.with_name(target.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
+    (partial / ".metadata").unlink(missing_ok=True)
     config = hashlib.sha256(json.dumps(asdict(layout.model), sort_keys=True).encode()).hexdigest()
-    files = {}
-    todo = []
-    for number, shard in enumerate(shards):
-        file = partial / f"__0_{number}.distcp"
-        key = f"{config} {shard.identity}"
-        files[file.name] = record_of(file, shard, key)
-        if files[file.name] is None:
-            todo.append((file, shard, key))
+    parts = [(partial / f"__0_{n}.distcp", shard, f"{config} {shard.identity}") for n, shard in enumerate(shards)]
+    todo = [part for part in parts if record_of(*part) is None]
     if len(todo) < len(shards):
         print(f"{partial}: {len(shards) - len(todo)} of {len(shards)} files are there already")
     check_space(partial, [shard for _, shard, _ in todo], layout)
     for file, shard, key in todo:
-        files[file.name] = write_shard(file, shard, layout, key)
+        write_shard(file, shard, layout, key)
         print(f"{shard.file.name} -> {file.name}", flush=True)
+    files = {file.name: record_of(file, shard, key) for file, shard, key in parts}
     tensors = {name: one.sha256 for written in files.values() for name, one in written.items()}
     manifest = {"source": str(source), "model": asdict(layout.model), "sha256": dict(sorted(tensors.items()))}
     torch_dist.put(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
     torch_dist.finish(partial, files, layout.extra_states())
-    for file in files:
-        (partial / file).with_suffix(".json").unlink(missing_ok=True)
     partial.replace(target)
+    for file in files:
+        (target / file).with_suffix(".json").unlink()
 
 
 def differences(target: Path, layout: Layout, shards: list[Shard]) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Shard:
-    """One safetensors file. ``identity`` changes with its size or any name, dtype, shape or place in it."""
+    """One safetensors file. ``identity`` changes whenever the file does: its header, its size, its time."""
 
     file: Path
     tensors: dict[str, Stored]
@@ -51,7 +51,7 @@ def open_shard(file: Path) -> Shard:
     """Reads the header and checks that all bytes it speaks of are there. Raises UserError naming the file."""
     if not file.is_file():
         raise UserError(f"{file} is missing", AGAIN)
-    total = file.stat().st_size
+    total, time = file.stat().st_size, file.stat().st_mtime_ns
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if total < 8 or length > min(total - 8, MOST_HEADER_BYTES):
@@ -66,7 +66,7 @@ def open_shard(file: Path) -> Shard:
     end = max((tensor.begin + tensor.size for tensor in tensors.values()), default=8 + length)
     if end != total:
         raise UserError(f"{file} has {total} bytes, its header speaks of {end}", AGAIN)
-    return Shard(file, tensors, hashlib.sha256(f"{total} ".encode() + header).hexdigest())
+    return Shard(file, tensors, hashlib.sha256(f"{total} {time} ".encode() + header).hexdigest())
 
 
 def _stored(file: Path, data: int, entry: dict) -> Stored:
