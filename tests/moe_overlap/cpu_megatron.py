@@ -49,6 +49,13 @@ def replace_cuda() -> None:
     sys.modules["grouped_gemm"] = module
 
 
+def replace_for_the_optimizer() -> None:
+    """It names CUDA as a device and in the types of parameters."""
+    make, type_of = torch.tensor, torch.Tensor.type
+    torch.tensor = lambda *args, device=None, **kwargs: make(*args, **kwargs)
+    torch.Tensor.type = lambda self, *args: type_of(self, *args) if args else f"torch.cuda.{type_of(self)[6:]}"
+
+
 def gather_rows(tensor, group=None, output_split_sizes=None, use_global_buffer=False):
     """gloo's all_gather wants equal sizes: as objects."""
     from megatron.core import parallel_state

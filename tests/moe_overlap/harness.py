@@ -205,9 +205,34 @@ def forward(run: Run) -> None:
     run.expect(worst <= 1e-5, f"forward: logits differ by {worst:.2e}")
 
 
+def optimizer(run: Run) -> None:
+    """Save and load a distributed optimizer with a state that is None, such as MindSpeed's swap_optimizer has."""
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+    cpu_megatron.replace_for_the_optimizer()
+    ddp = DistributedDataParallel(run.config, DistributedDataParallelConfig(use_distributed_optimizer=True), run.model)
+    settings = OptimizerConfig(optimizer="adam", lr=1e-3, use_distributed_optimizer=True, params_dtype=torch.float32)
+    (part,) = get_megatron_optimizer(settings, [ddp]).chained_optimizers
+    moments = []
+    for parameter in (one for group in part.optimizer.param_groups for one in group["params"]):
+        part.optimizer.state[parameter] = {"exp_avg": torch.rand_like(parameter), "max_exp_avg_sq": None}
+        moments.append(part.optimizer.state[parameter]["exp_avg"])
+    before = [moment.clone() for moment in moments]
+    Path(run.checkpoint).mkdir(exist_ok=True)
+    sharded = part.sharded_param_state_fs_model_space(run.model.sharded_state_dict())
+    dist_checkpointing.save(sharded, run.checkpoint, async_sharded_save=False)
+    for moment in moments:
+        moment.zero_()
+    sharded = part.sharded_param_state_fs_model_space(run.model.sharded_state_dict(), is_loading=True)
+    part.load_parameter_state_from_fs_model_space(dist_checkpointing.load(sharded, run.checkpoint))
+    same = all(torch.equal(old, new) for old, new in zip(before, moments, strict=True))
+    run.expect(bool(before) and same, "optimizer: states differ after save and load")
+
+
 STEPS = {
     step.__name__: step
-    for step in (build, load, load_converted, save, scramble, unchanged, weights, export, forward, worker)
+    for step in (build, load, load_converted, save, scramble, unchanged, weights, export, forward, worker, optimizer)
 }
 
 

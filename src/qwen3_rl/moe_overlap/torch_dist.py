@@ -140,6 +140,8 @@ class _Unpickler(pickle.Unpickler):
     )
 
     def find_class(self, module: str, name: str):
+        if name == "MCoreMetadata":  # Megatron's own has one field more
+            return Metadata
         if (module, name) in self.ALLOWED:
             return super().find_class(module, name)
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
