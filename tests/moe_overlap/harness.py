@@ -161,8 +161,6 @@ def export(run: Run) -> None:
     """veRL's own weight sync: every tensor of the Hugging Face model, once, bit for bit, on every rank."""
     hf = AutoModelForCausalLM.from_pretrained(run.hf, dtype=torch.float32)
     left = dict(hf.state_dict())
-    if hf.config.tie_word_embeddings:
-        left.pop("lm_head.weight")
     converter = get_mcore_weight_converter(hf.config, torch.float32)
     converter.mcore_config = run.config
     stream = per_tensor_generator([run.model], hf.config, converter, run.config, NAMES)
@@ -172,6 +170,8 @@ def export(run: Run) -> None:
             run.complaints.append(f"export: {name} is not in the model, or comes twice")
         else:
             run.expect(torch.equal(tensor, expected), f"export: {name} differs")
+    if hf.config.tie_word_embeddings:
+        left.pop("lm_head.weight", None)  # comes where the last pipeline stage has its own copy
     run.expect(not left, f"export: {sorted(left)[:3]} and {len(left)} in all never come")
 
 

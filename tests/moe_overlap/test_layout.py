@@ -1,5 +1,7 @@
 """The arithmetic of grouped weights, and what hands it to veRL."""
 
+import weakref
+
 import pytest
 import torch
 from hypothesis import given
@@ -67,6 +69,15 @@ def test_names_and_tensors_come_in_the_same_order():
     given = list(stock_parameters(name, weight1, 2))
     assert [stock for stock, _ in given] == names
     assert all(tensor.is_contiguous() and tensor.shape == (2 * FFN, HIDDEN) for _, tensor in given)
+
+
+def test_one_experts_copy_is_alive_at_a_time():
+    weight1, _ = grouped_of([stock_of(expert) for expert in experts(4)])
+    alive = []
+    for _, tensor in stock_parameters("decoder.layers.0.mlp.experts.weight1", weight1, 4):
+        assert tensor.data_ptr() != weight1.data_ptr()
+        alive.append(weakref.ref(tensor))
+        assert sum(one() is not None for one in alive) <= 2  # this one, and the last while it is being replaced
 
 
 def test_other_parameters_pass():
