@@ -134,9 +134,21 @@ def test_too_little_disk(moe, tmp_path, capsys, monkeypatch):
     assert not list(tmp_path.glob("mcore.partial/*.distcp"))
 
 
+def test_a_disk_that_fills_up(moe, tmp_path):
+    """As the kernel says it in the middle of a file: here a limit on a file's size."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"
+    command_line = "import sys; from qwen3_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+    options = ["convert", "--hf-model-path", moe, "--output-path", tmp_path / "mcore"]
+    done = subprocess.run([sys.executable, "-c", limit + command_line, *options], capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "__0_0.part: [Errno 27] File too large" in done.stderr
+    assert not (tmp_path / "mcore").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (["--tp-size", "0"], "a parallel size is below 1"),
         (["--tp-size", "4"], "--tp-size 4 does not divide the model's 2 key-value heads"),
         (["--ep-size", "3"], "--ep-size 3 does not divide the model's 8 experts"),
         (["--pp-size", "2"], "--pp-size 2 does not divide 3 layers"),

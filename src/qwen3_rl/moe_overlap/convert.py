@@ -66,6 +66,8 @@ def compare(layout: Layout, shards: list[Shard], folder: Path) -> None:
 
 def check_fit(model: ModelShape, args: argparse.Namespace) -> None:
     """Raises UserError if the model cannot be divided as a job means to: the checkpoint itself fits any division."""
+    if min(args.tp_size, args.ep_size, args.pp_size) < 1:
+        raise UserError("a parallel size is below 1", "give --tp-size, --pp-size and --ep-size of at least 1")
     parts = [("tp-size", args.tp_size, "key-value heads", model.kv_heads)]
     parts += [("tp-size", args.tp_size, "vocabulary", model.vocab)]
     if model.experts:
@@ -103,12 +105,16 @@ def write_shard(file: Path, shard: Shard, layout: Layout, key: str) -> None:
     """Writes ``file`` and the record that says it is whole."""
     part = file.with_suffix(".part")
     written = {}
-    with part.open("wb") as stream:
-        for name, stored in sorted(shard.tensors.items(), key=lambda item: item[1].begin):
-            if name not in layout.ignored:
-                written[name] = torch_dist.write_tensor(stream, stored.read(), layout.tensors[name])
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with part.open("wb") as stream:
+            for name, stored in sorted(shard.tensors.items(), key=lambda item: item[1].begin):
+                if name not in layout.ignored:
+                    written[name] = torch_dist.write_tensor(stream, stored.read(), layout.tensors[name])
+            stream.flush()
+            os.fsync(stream.fileno())
+    except (OSError, RuntimeError) as error:  # torch turns a failed write into the latter
+        why = error if isinstance(error, OSError) else error.__context__ or error
+        raise UserError(f"{shard.file} -> {part}: {why}", "mend that, then run the same command again") from error
     record = {"key": key, "bytes": part.stat().st_size, "tensors": torch_dist.to_json(written)}
     part.replace(file)
     torch_dist.put(file.with_suffix(".json"), json.dumps(record).encode())
