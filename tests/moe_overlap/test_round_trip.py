@@ -2,8 +2,6 @@
 
 import itertools
 
-import pytest
-
 from qwen3_rl.moe_overlap.torch_dist import Checkpoint
 from tests.moe_overlap.tiny import convert, run_worlds
 
@@ -38,13 +36,13 @@ def test_dense_and_tied(dense, tmp_path):
     assert run_worlds(tmp_path, dense, runs) == [[]] * len(DENSE)
 
 
-@pytest.mark.parametrize("grouped", [False, True], ids=["sequential", "grouped"])
-def test_the_stock_layout_is_megatrons_own(grouped, moe, converted, tmp_path):
+def test_the_stock_layout_is_megatrons_own(moe, converted, tmp_path):
     """The converter's checkpoint has the keys and shapes that Megatron's has, from a model of either kind of expert."""
-    saved = tmp_path / "saved"
     steps = ["build", "save", "load_converted", "weights"]
-    run = {"steps": steps, "checkpoint": str(saved), "converted": str(converted), "grouped": grouped}
-    assert run_worlds(tmp_path, moe, [run]) == [[]]
-    ours, theirs = shapes(converted), shapes(saved)
-    assert theirs.items() <= ours.items()
-    assert all(size is None for key, size in ours.items() if key not in theirs)
+    saved = {True: tmp_path / "grouped", False: tmp_path / "sequential"}
+    runs = [{"checkpoint": str(folder), "grouped": grouped} for grouped, folder in saved.items()]
+    assert run_worlds(tmp_path, moe, [{"steps": steps, "converted": str(converted), **run} for run in runs]) == [[], []]
+    ours = shapes(converted)
+    for theirs in map(shapes, saved.values()):
+        assert theirs.items() <= ours.items()
+        assert all(size is None for key, size in ours.items() if key not in theirs)
