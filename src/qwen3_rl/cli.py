@@ -18,6 +18,7 @@ COMMANDS = {
     "build": ("qwen3_rl.build", "install the patched checkouts and what they import"),
     "data": ("qwen3_rl.data.cli", "make training data in veRL's parquet form"),
     "tiny-model": ("qwen3_rl.data.tiny_model", "make a tiny, randomly initialised Qwen3 with its tokenizer"),
+    "convert": ("qwen3_rl.moe_overlap.convert", "make a Megatron-Core checkpoint of a Qwen3's Hugging Face weights"),
     "attest": (
         "qwen3_rl.launch.attest",
         "are the verl and vllm that this Python imports the patched ones?",

@@ -20,6 +20,7 @@ PROJECT = find_project(None)
 PYTHONS = {
     "verl": Path(sys.executable),
     "vllm": Path(sys.executable),
+    "megatron-core": Path(sys.executable),
     "vllm-ascend": PROJECT.root / ".venv-ascend" / "bin" / "python",  # scripts/ascend_venv.sh makes it
 }
 SERIES = [(name, i) for name in PYTHONS for i in range(len(PROJECT.series[name]))]

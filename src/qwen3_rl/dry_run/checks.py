@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qwen3_rl.dry_run import Finding
 from qwen3_rl.dry_run.job import Job
+from qwen3_rl.moe_overlap.config import contradictions
 
 
 def error(what: str) -> Finding:
@@ -243,19 +244,8 @@ def context_parallel(job: Job) -> Iterator[Finding]:
 
 
 def expert_communication(job: Job) -> Iterator[Finding]:
-    overlap = job.transformer("moe_alltoall_overlap_comm", False)
-    dispatcher = job.transformer("moe_token_dispatcher_type", "alltoall")
-    if overlap and dispatcher not in ("alltoall", "alltoall_seq"):
-        yield error(
-            f"moe_alltoall_overlap_comm needs moe_token_dispatcher_type alltoall or alltoall_seq, not {dispatcher}"
-        )
-    if overlap and not job.transformer("moe_grouped_gemm", False):
-        yield error("moe_alltoall_overlap_comm needs moe_grouped_gemm=True")
-    level = job.transformer("moe_zero_memory", "disable")
-    if level not in ("disable", "level0", "level1"):
-        yield error(f"moe_zero_memory = {level!r} is none of disable, level0, level1")
-    elif level != "disable" and not overlap:
-        yield error("moe_zero_memory needs moe_alltoall_overlap_comm=True")
+    if job.is_megatron:
+        yield from map(error, contradictions(job.megatron_settings, job.environment))
 
 
 def recomputation(job: Job) -> Iterator[Finding]:

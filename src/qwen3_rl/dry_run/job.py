@@ -39,6 +39,10 @@ class Job:
     def megatron(self, key: str, default: Any = None) -> Any:
         return self.actor(f"megatron.{key}", default)
 
+    @cached_property
+    def megatron_settings(self) -> dict[str, Any]:
+        return OmegaConf.to_container(OmegaConf.select(self.config, f"{ACTOR}.megatron"), resolve=True)
+
     def transformer(self, key: str, default: Any = None) -> Any:
         return self.megatron(f"override_transformer_config.{key}", default)
 

@@ -1,0 +1,102 @@
+"""Hugging Face weights on disk, read one tensor at a time (not mapped into memory, where pages would add up).
+
+The safetensors format: 8 bytes little-endian length, a JSON header {name: {dtype, shape, data_offsets}}, the data
+(https://github.com/huggingface/safetensors, its README).
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from qwen3_rl.errors import UserError
+
+DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+AGAIN = "download the model's files again"
+MOST_HEADER_BYTES = 100_000_000  # the format's own limit
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of a file: where its bytes are."""
+
+    file: Path
+    begin: int
+    size: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    def read(self) -> torch.Tensor:
+        """The tensor, alone in memory. Raises UserError where the file has become shorter."""
+        buffer = bytearray(self.size)
+        with self.file.open("rb") as stream:
+            stream.seek(self.begin)
+            if stream.readinto(buffer) != self.size:
+                raise UserError(f"{self.file} ends within a tensor", AGAIN)
+        return torch.frombuffer(buffer, dtype=self.dtype).view(self.shape)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One safetensors file. ``identity`` changes whenever the file does: its header, its size, its time."""
+
+    file: Path
+    tensors: dict[str, Stored]
+    identity: str
+
+
+def open_shard(file: Path) -> Shard:
+    """Reads the header and checks that all bytes it speaks of are there. Raises UserError naming the file."""
+    if not file.is_file():
+        raise UserError(f"{file} is missing", AGAIN)
+    total, time = file.stat().st_size, file.stat().st_mtime_ns
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        if total < 8 or length > min(total - 8, MOST_HEADER_BYTES):
+            raise UserError(f"{file} is truncated, or no safetensors file: {total} bytes", AGAIN)
+        header = stream.read(length)
+    try:
+        entries = json.loads(header)
+        entries.pop("__metadata__", None)
+        tensors = {name: _stored(file, 8 + length, entry) for name, entry in entries.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file}: its header cannot be read: {error!r}", AGAIN) from error
+    end = max((tensor.begin + tensor.size for tensor in tensors.values()), default=8 + length)
+    if end != total:
+        raise UserError(f"{file} has {total} bytes, its header speaks of {end}", AGAIN)
+    return Shard(file, tensors, hashlib.sha256(f"{total} {time} ".encode() + header).hexdigest())
+
+
+def _stored(file: Path, data: int, entry: dict) -> Stored:
+    begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if entry["dtype"] not in DTYPES:
+        raise UserError(f"{file} holds {entry['dtype']} weights", f"convert from one of {', '.join(DTYPES)}")
+    dtype = DTYPES[entry["dtype"]]
+    size = torch.Size(shape).numel() * dtype.itemsize
+    if begin < 0 or end - begin != size:
+        raise ValueError(f"{end - begin} bytes for shape {shape} of {entry['dtype']}")
+    return Stored(file, data + begin, size, dtype, shape)
+
+
+def open_model(folder: Path) -> list[Shard]:
+    """The shards of a model in the order of their names. Raises UserError if one is missing or truncated."""
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if not index.is_file():
+        if not single.is_file():
+            raise UserError(
+                f"{folder} has neither {index.name} nor {single.name}", "name a Hugging Face model's folder"
+            )
+        return [open_shard(single)]
+    try:
+        where = dict(json.loads(index.read_text())["weight_map"])
+        files = sorted(set(where.values()))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{index} cannot be read: {error!r}", AGAIN) from error
+    shards = [open_shard(folder / file) for file in files]
+    found = {name: shard.file.name for shard in shards for name in shard.tensors}
+    if wrong := sorted(where.items() ^ found.items()):
+        raise UserError(f"{index} and the files differ: {wrong[0][0]} is not where it says", AGAIN)
+    return shards
