@@ -3,7 +3,7 @@
     python benchmarks/bench_reshard.py
 
 Arithmetic on the real plan, no weights; GB are 10^9 bytes. That the executor moves just these bytes, and the right
-ones: python tests/moe_overlap/reshard_ranks.py 16
+ones: python -m tests.moe_overlap.reshard_ranks 16
 """
 
 from time import process_time

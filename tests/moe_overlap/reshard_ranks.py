@@ -1,4 +1,4 @@
-"""The reshard in real processes with gloo: python tests/moe_overlap/reshard_ranks.py [PROCESSES]
+"""The reshard in real processes with gloo: python -m tests.moe_overlap.reshard_ranks [PROCESSES]
 
 Every pair of layouts on that many ranks against the all-gather, bit for bit, with the bytes that the collective was
 given to receive against the lower bound.
@@ -8,10 +8,10 @@ import sys
 import tempfile
 
 import torch
-from reshard_lab import HIDDEN, all_gather_way, model_for, pairs, rows_of, same_as_gathered
 from torch import distributed, multiprocessing
 
 from qwen3_rl.moe_overlap.reshard import Sizes, plan_reshard, reshard, traffic
+from tests.moe_overlap.reshard_lab import HIDDEN, all_gather_way, model_for, pairs, rows_of, same_as_gathered
 
 
 def run_rank(rank: int, world: int, rendezvous: str) -> None:

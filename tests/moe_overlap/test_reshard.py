@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
 import torch
-from reshard_lab import HIDDEN, all_gather_way, model_for, pairs, same_as_gathered, simulate
 
 from qwen3_rl.moe_overlap.reshard import Sizes, plan_reshard, traffic
+from tests.moe_overlap.reshard_lab import HIDDEN, all_gather_way, model_for, pairs, same_as_gathered, simulate
 
-RANKS = Path(__file__).parent / "reshard_ranks.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("world", range(1, 17))
@@ -40,6 +40,12 @@ def test_experts_that_the_rollout_cannot_share_evenly():
 
 
 def test_every_pair_of_layouts_in_four_processes():
-    done = subprocess.run([sys.executable, RANKS, "4"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.moe_overlap.reshard_ranks", "4"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "30 pairs, 4 processes: bit-equal, bytes at the lower bound" in done.stdout

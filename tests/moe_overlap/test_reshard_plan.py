@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("torch", reason="needs build_project.sh --target cpu")
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reshard_lab import divisors, uneven_layout
 
 from qwen3_rl.errors import UserError
 from qwen3_rl.moe_overlap.reshard import Piece, Sizes, TrainLayout, plan_reshard, spread, traffic
+from tests.moe_overlap.reshard_lab import divisors, uneven_layout
 
 
 def layout_on(draw, world: int) -> TrainLayout:
