@@ -74,15 +74,16 @@ def test_without_the_switch_nothing_changes(monkeypatch):
     assert arguments.compilation_config.cudagraph_capture_sizes is None
 
 
-@pytest.mark.parametrize(("switch", "heard"), [("1", ["expandable_segments:False"]), (None, [])])
-def test_expandable_segments_on_an_npu(monkeypatch, switch, heard):
+def test_expandable_segments_on_an_npu(monkeypatch):
     from verl.utils import device
 
     said = []
+    npu = SimpleNamespace(memory=SimpleNamespace(_set_allocator_settings=said.append))
     monkeypatch.setattr(device, "is_cuda_available", False)
     monkeypatch.setattr(device, "is_npu_available", True)
-    monkeypatch.setattr(torch, "npu", SimpleNamespace(memory=SimpleNamespace(_set_allocator_settings=said.append)), False)
-    if switch:
-        monkeypatch.setenv("VERL_NPU_EXPANDABLE_SEGMENTS", switch)
+    monkeypatch.setattr(torch, "npu", npu, raising=False)
+    device.set_expandable_segments(True)
+    assert said == []
+    monkeypatch.setenv("VERL_NPU_EXPANDABLE_SEGMENTS", "1")
     device.set_expandable_segments(False)
-    assert said == heard
+    assert said == ["expandable_segments:False"]

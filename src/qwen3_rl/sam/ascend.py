@@ -5,6 +5,7 @@ from typing import Any
 from vllm.config import CUDAGraphMode
 from vllm_ascend.spec_decode.interface import Proposer, SpecDcodeType
 
+from qwen3_rl.npugraph.one_token import set_query_len
 from qwen3_rl.sam.proposer import SamProposer
 
 
@@ -60,6 +61,7 @@ class AscendSamProposer(Proposer):
         if mode != CUDAGraphMode.FULL_DECODE_ONLY or tokens > self._token_budget:
             return False
         has_lora = len(self._runner.input_batch.lora_id_to_lora_request) > 0
+        set_query_len(self._runner, [self._k + 1])
         found, _ = self._runner.cudagraph_dispatcher.dispatch(tokens, uniform_decode=True, has_lora=has_lora)
         return found == CUDAGraphMode.FULL
 
