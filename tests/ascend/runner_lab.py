@@ -35,7 +35,7 @@ TINY = {
     "num_key_value_heads": 2,
     "head_dim": 8,
     "vocab_size": 128,
-    "max_position_embeddings": 256,
+    "max_position_embeddings": 4096,
     "torch_dtype": "bfloat16",
 }
 
@@ -139,12 +139,14 @@ def step(runner: NPUModelRunner, sampled: list[list[int]], verified: dict[str, l
     return runner.propose_draft_token_ids(valid, None, scheduled, None, None, 0, None, None)
 
 
-def scheduler(config: VllmConfig) -> Scheduler:
+def scheduler(config: VllmConfig, blocks: int = 64) -> Scheduler:
     """vLLM's scheduler of that engine, with memory for all requests."""
-    config.cache_config.num_gpu_blocks = 64
+    config.cache_config.num_gpu_blocks = blocks
     config.cache_config.enable_prefix_caching = False
     spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.bfloat16)
-    kv_cache = KVCacheConfig(num_blocks=64, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
+    kv_cache = KVCacheConfig(
+        num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+    )
     return Scheduler(config, kv_cache, StructuredOutputManager(config), block_size=16)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from qwen3_rl.dry_run import Finding
 from qwen3_rl.dry_run.job import Job
-from qwen3_rl.npugraph.settings import clashes
+from qwen3_rl.npugraph.keys import ONE_TOKEN
+from qwen3_rl.npugraph.settings import DRAFT_LIMIT, clashes
 
 
 def error(what: str) -> Finding:
@@ -174,6 +175,11 @@ def graphs(job: Job) -> Iterator[Finding]:
         yield error(clash)
     sizes, limit = settings.given_sizes, settings.draft_limit
     width = settings.k + 1
+    if settings.npugraph_ex and settings.k and not settings.one_token and limit and limit < settings.max_num_seqs:
+        yield warning(
+            f"{DRAFT_LIMIT} = {limit} with rollout.max_num_seqs = {settings.max_num_seqs}: larger batches are not "
+            f"drafted for and run eager without additional_config.{ONE_TOKEN} (docs/graph-mode.md)"
+        )
     if settings.k and sizes and limit and max(sizes) < min(limit, settings.max_num_seqs) * width:
         yield warning(
             f"batches of up to {limit} requests are drafted for, {limit * width} tokens, but the largest graph has "

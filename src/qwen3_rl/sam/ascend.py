@@ -46,9 +46,11 @@ class AscendSamProposer(Proposer):
         verified = {req_id: tokens[: self._drafted.get(req_id, 0)] for req_id, tokens in scheduled.items()}
         drafts = self._sam.propose(batch, self._runner.requests, verified)
         self._drafted = dict(zip(batch.req_ids, map(len, drafts), strict=True))
-        if any(drafts) and all(valid_sampled_token_ids) and self._graph_wants_padding(len(drafts)):
-            return self._padded(drafts)
-        return drafts
+        return self.for_graphs(drafts) if all(valid_sampled_token_ids) else drafts
+
+    def for_graphs(self, drafts: list[list[int]]) -> list[list[int]]:
+        """The drafts as the next step takes them: padded where there are some and that gives it a graph."""
+        return self._padded(drafts) if any(drafts) and self._graph_wants_padding(len(drafts)) else drafts
 
     def _graph_wants_padding(self, requests: int) -> bool:
         """Whether graphs exist only for batches in which every request has k + 1 tokens, and one fits this batch.
