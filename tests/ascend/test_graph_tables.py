@@ -23,9 +23,9 @@ def made_up_traces() -> list[TraceGroup]:
     rng = np.random.default_rng(0)
     groups = []
     for _ in range(2):
-        text = np.tile(rng.integers(0, 40, 30), 4)
+        text = np.tile(rng.integers(0, 40, 30), 8)
         siblings = [
-            np.where(rng.random(120) < 0.1, rng.integers(0, 40, 120), text)[: rng.integers(60, 120)] for _ in range(4)
+            np.where(rng.random(240) < 0.1, rng.integers(0, 40, 240), text)[: rng.integers(120, 240)] for _ in range(4)
         ]
         groups.append(TraceGroup(rng.integers(0, 40, 12).astype(np.int32), [[s.astype(np.int32) for s in siblings]]))
     return groups
@@ -35,10 +35,9 @@ def made_up_traces() -> list[TraceGroup]:
 def test_decode_steps_replay_graphs(tmp_path, gate):
     before, padded, after = (replay(how, made_up_traces(), tmp_path) for how in ways(8, gate))
     assert before.percent > 30
-    assert padded.percent < before.percent
-    assert set(padded.eager) <= {"one token", "ragged"}
-    assert padded.percent < 5 or gate  # while the gate is off, a step has one token a request
-    assert after.percent < 5 and "one token" not in after.eager
+    assert padded.eager["ragged"] * 4 < before.eager["ragged"] or gate
+    assert ("one token" in padded.eager, "one token" in after.eager) == (True, False)
+    assert after.percent < 4  # a request near the model's length leaves the others unpadded
 
 
 @pytest.mark.skipif(not os.environ.get("ROLLOUT_TRACES"), reason="ROLLOUT_TRACES names no file of real rollouts")
