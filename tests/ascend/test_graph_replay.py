@@ -14,7 +14,7 @@ from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 from vllm_ascend.compilation import acl_graph
 
 from qwen3_rl.npugraph.attention import padded_lengths
-from qwen3_rl.npugraph.one_token import set_query_len
+from qwen3_rl.npugraph.one_token import enabled, set_query_len
 
 NPU_ONLY = {"enable_one_token_graphs": True}
 PADDED = {"pad_graph_attention": True}
@@ -95,6 +95,13 @@ def test_without_the_switch_one_token_steps_run_eagerly(tmp_path, monkeypatch):
     runner = model_runner(engine_config(tmp_path))
     assert graph_of(runner, [1, 1, 1])[0] == CUDAGraphMode.NONE
     assert captures(monkeypatch, runner) == [(16, 4), (8, 2), (4, 1)]
+
+
+def test_no_one_token_graphs_with_data_parallelism(tmp_path):
+    config = engine_config(tmp_path, additional=dict(NPU_ONLY))
+    assert enabled(config)
+    config.parallel_config.data_parallel_size = 2
+    assert not enabled(config)
 
 
 def test_attention_parameters_of_equal_token_counts_stay_apart(monkeypatch):

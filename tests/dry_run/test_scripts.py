@@ -64,6 +64,16 @@ def test_graphs_with_and_without_drafts(settings, words):
     assert words in graphs_line(result.job)
 
 
+@pytest.mark.parametrize("drafts", ["0", "3"])
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if "tiny" not in path.stem and "gpu" not in path.stem])
+def test_the_switch_works_in_every_run_on_npus(script, drafts):
+    on = check(script, VLLM_ENABLE_GRAPH_MODE="1", DRAFT_TOKENS=drafts)
+    off = check(script, VLLM_ENABLE_GRAPH_MODE="0", DRAFT_TOKENS=drafts)
+    assert errors(on.findings) == errors(off.findings) == []
+    assert (on.job.graph_settings.npugraph_ex, off.job.graph_settings.npugraph_ex) == (True, False)
+    assert (on.job.rollout("enforce_eager"), off.job.rollout("enforce_eager")) == (False, True)
+
+
 def test_a_gate_below_the_batch_runs_eager_without_one_token_graphs():
     script = next(path for path in SCRIPTS if path.stem == "train_grpo_qwen3_32b_32die_true_weight")
     key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_one_token_graphs=True"

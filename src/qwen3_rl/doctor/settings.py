@@ -100,14 +100,14 @@ def _graphs(case: Case) -> Iterator[Finding]:
 
 
 def _nested(case: Case, prefix: str) -> dict:
-    """The overrides below ``prefix``, as a dictionary of dictionaries."""
+    """The overrides below ``prefix``, as a dictionary, of dictionaries where a key has a dot in it."""
     found: dict = {}
     for key in _starting(case, prefix):
-        *parents, name = key.removeprefix(prefix).split(".")
-        node = found
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = case.overrides[key]
+        first, _, inner = key.removeprefix(prefix).partition(".")
+        if not inner:
+            found.setdefault(first, case.overrides[key])
+        elif isinstance(found.setdefault(first, {}), dict):
+            found[first][inner] = case.overrides[key]
     return found
 
 

@@ -14,10 +14,14 @@ from qwen3_rl.npugraph.sizes import one_token_sizes
 
 
 def enabled(vllm_config: Any) -> bool:
-    """Whether `enable_one_token_graphs` is on and means anything: with drafts, and graphs for uniform batches."""
+    """Whether `enable_one_token_graphs` is on and means anything: with drafts, and graphs for uniform batches.
+
+    Not with data parallelism: the ranks of a step would replay graphs of unequal shape.
+    """
     return (
         (vllm_config.additional_config or {}).get(ONE_TOKEN) is True
         and vllm_config.speculative_config is not None
+        and vllm_config.parallel_config.data_parallel_size == 1
         and vllm_config.compilation_config.cudagraph_mode.name == "FULL_DECODE_ONLY"
     )
 
