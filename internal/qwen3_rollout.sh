@@ -14,18 +14,25 @@ speculation() {
     fi
 }
 
-# graphs: npugraph_ex for batches of $GRAPH_SIZES tokens with VLLM_ENABLE_GRAPH_MODE=1, else eager.
+# graphs: VLLM_ENABLE_GRAPH_MODE=1 takes npugraph_ex with the mode and the capture sizes that qwen3_rl.npugraph gives it
+# (docs/graph-mode.md), or with $GRAPH_SIZES; 0 runs eager.
 graphs() {
     local engine=actor_rollout_ref.rollout.engine_kwargs.vllm
-    if [[ ${VLLM_ENABLE_GRAPH_MODE:-0} == 1 ]]; then
+    case ${VLLM_ENABLE_GRAPH_MODE:-0} in
+    0) rollout_args+=(actor_rollout_ref.rollout.enforce_eager=True) ;;
+    1)
         rollout_args+=(
             actor_rollout_ref.rollout.enforce_eager=False
             "+$engine.additional_config.enable_npugraph_ex=True"
-            # veRL's default, FULL_AND_PIECEWISE, turns npugraph_ex off.
-            "+$engine.compilation_config.cudagraph_mode=FULL_DECODE_ONLY"
-            "+$engine.compilation_config.cudagraph_capture_sizes=[$GRAPH_SIZES]"
         )
-    else
-        rollout_args+=(actor_rollout_ref.rollout.enforce_eager=True)
-    fi
+        if [[ -n ${GRAPH_SIZES:-} ]]; then
+            rollout_args+=("actor_rollout_ref.rollout.cudagraph_capture_sizes=[$GRAPH_SIZES]")
+        fi
+        ;;
+    *)
+        printf 'error: VLLM_ENABLE_GRAPH_MODE = %s is neither 0 nor 1\n next: set it in the env script\n' \
+            "$VLLM_ENABLE_GRAPH_MODE" >&2
+        exit 2
+        ;;
+    esac
 }

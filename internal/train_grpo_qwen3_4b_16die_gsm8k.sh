@@ -5,6 +5,8 @@ set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck source=internal/qwen3_gsm8k.sh
 source "$root/internal/qwen3_gsm8k.sh"
+# shellcheck source=internal/qwen3_rollout.sh
+source "$root/internal/qwen3_rollout.sh"
 
 # Settings to change, here or from the environment.
 NAME=grpo-qwen3-4b-gsm8k
@@ -17,6 +19,7 @@ LEARNING_RATE=${LEARNING_RATE:-5e-7}
 EPOCHS=${EPOCHS:-15}
 STEPS=${STEPS:-null}                          # training steps; null: all of EPOCHS
 TEST_EVERY=${TEST_EVERY:-5}                   # steps
+DRAFT_TOKENS=${DRAFT_TOKENS:-0}               # SAM's drafts a request and step; 0: no speculation
 ROLLOUT_TP=${ROLLOUT_TP:-2}
 MEMORY_UTILIZATION=${MEMORY_UTILIZATION:-0.9} # of a device, for weights and KV cache
 RUN_FOLDER=${RUN_FOLDER:-$root/outputs/$NAME}  # ray_start_npu.sh sets it
@@ -25,4 +28,7 @@ args=(
     trainer.device=npu
     trainer.n_gpus_per_node="${NPUS_PER_NODE:-16}"
 )
+speculation
+graphs
+args+=("${rollout_args[@]}")
 train "$@"

@@ -1,7 +1,9 @@
 """These tests run vllm-ascend's own code, in the environment that scripts/ascend_venv.sh makes (docs/ascend.md)."""
 
+import ctypes
 import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +23,16 @@ def _unpinned():
 
     with unpinned():
         yield
+
+
+@pytest.fixture(name="torchair")
+def _torchair():
+    """torchair, whose libraries find the stubs of CANN only where those are loaded already."""
+    import torch_npu
+
+    names = ("ge_runner", "fmk_parser", "acl_op_compiler", "acl_tdt_channel", "ascend_protobuf", "graph")
+    for name in names:
+        ctypes.CDLL(str(Path(torch_npu.__file__).parent / "lib" / f"lib{name}.so"), ctypes.RTLD_GLOBAL)
+    import torchair
+
+    return torchair

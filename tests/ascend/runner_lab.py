@@ -16,8 +16,11 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput, SamplerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 from vllm.v1.worker.gpu_input_batch import CachedRequestState
+from vllm_ascend.ascend_config import clear_ascend_config
 from vllm_ascend.worker.model_runner_v1 import NPUModelRunner
 from vllm_ascend.worker.npu_input_batch import NPUInputBatch
+
+from qwen3_rl.npugraph.one_token import add_one_token_keys
 
 K = 3
 MAX_MODEL_LEN = 64
@@ -32,23 +35,37 @@ TINY = {
     "num_key_value_heads": 2,
     "head_dim": 8,
     "vocab_size": 128,
-    "max_position_embeddings": 256,
+    "max_position_embeddings": 4096,
     "torch_dtype": "bfloat16",
 }
 
 
-def engine_config(folder: Path, cudagraph_mode: str = "FULL_DECODE_ONLY", **speculative) -> VllmConfig:
-    """What the engine makes of a speculative_config on an NPU; by default the method sam with K tokens."""
+def resolved_config(folder: Path, **arguments) -> VllmConfig:
+    """What the engine makes of its arguments on an NPU, for a tiny Qwen3, as the first engine of its process."""
+    clear_ascend_config()
     (folder / "config.json").write_text(json.dumps(TINY))
     return EngineArgs(
         model=str(folder),
         skip_tokenizer_init=True,
-        max_model_len=MAX_MODEL_LEN,
-        max_num_seqs=MAX_NUM_SEQS,
-        max_num_batched_tokens=MAX_MODEL_LEN,
+        **{
+            "max_model_len": MAX_MODEL_LEN,
+            "max_num_seqs": MAX_NUM_SEQS,
+            "max_num_batched_tokens": MAX_MODEL_LEN,
+            **arguments,
+        },
+    ).create_engine_config()
+
+
+def engine_config(
+    folder: Path, cudagraph_mode: str = "FULL_DECODE_ONLY", additional: dict | None = None, **speculative
+) -> VllmConfig:
+    """By default the method sam with K tokens."""
+    return resolved_config(
+        folder,
         speculative_config={"method": "sam", "num_speculative_tokens": K, **speculative},
         compilation_config={"cudagraph_mode": cudagraph_mode},
-    ).create_engine_config()
+        additional_config=additional or {},
+    )
 
 
 def model_runner(config: VllmConfig) -> NPUModelRunner:
@@ -64,6 +81,7 @@ def model_runner(config: VllmConfig) -> NPUModelRunner:
     runner.discard_request_indices = SimpleNamespace(np=np.zeros(MAX_NUM_SEQS, np.int64))
     runner.num_discarded_requests = 0
     runner.num_spec_tokens = config.speculative_config.num_speculative_tokens
+    runner.decode_token_per_req = runner.uniform_decode_query_len = 1 + runner.num_spec_tokens
     runner.input_batch = NPUInputBatch(
         max_num_reqs=MAX_NUM_SEQS,
         max_model_len=MAX_MODEL_LEN,
@@ -89,6 +107,7 @@ def make_graph_keys(runner: NPUModelRunner) -> None:
     if mode.separate_routine():
         compilation.adjust_cudagraph_sizes_for_spec_decode(runner.num_spec_tokens + 1, 1)
     runner.cudagraph_dispatcher.initialize_cudagraph_keys(mode, runner.num_spec_tokens + 1)
+    add_one_token_keys(runner.cudagraph_dispatcher)
 
 
 def add_request(runner: NPUModelRunner, req_id: str, prompt: list[int], **params) -> None:
@@ -120,12 +139,14 @@ def step(runner: NPUModelRunner, sampled: list[list[int]], verified: dict[str, l
     return runner.propose_draft_token_ids(valid, None, scheduled, None, None, 0, None, None)
 
 
-def scheduler(config: VllmConfig) -> Scheduler:
+def scheduler(config: VllmConfig, blocks: int = 64) -> Scheduler:
     """vLLM's scheduler of that engine, with memory for all requests."""
-    config.cache_config.num_gpu_blocks = 64
+    config.cache_config.num_gpu_blocks = blocks
     config.cache_config.enable_prefix_caching = False
     spec = FullAttentionSpec(block_size=16, num_kv_heads=2, head_size=8, dtype=torch.bfloat16)
-    kv_cache = KVCacheConfig(num_blocks=64, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
+    kv_cache = KVCacheConfig(
+        num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+    )
     return Scheduler(config, kv_cache, StructuredOutputManager(config), block_size=16)
 
 

@@ -134,8 +134,13 @@ python3 -m verl.trainer.main_ppo {ROLLOUT}enforce_eager=False \\
     [
         (f"{VLLM}additional_config.npugraph_ex_config.enable=True", {}, "0.14, which 0.13.0 silently ignores"),
         (f"{VLLM}additional_config.ascend_compilation_config.enable_npugraph_ex=True", {}, "0.18"),
-        (f"{ROLLOUT}cudagraph_capture_sizes=[4,8]", {}, "--cuda_graph_sizes"),
-        (f"{VLLM}additional_config.enable_npugraph_ex=True", {}, "FULL_DECODE_ONLY"),
+        (f"{VLLM}additional_config.enable_npugraph_x=True", {}, "the nearest is enable_npugraph_ex"),
+        (f"{VLLM}additional_config.enable_npugraph_ex=True {ROLLOUT}enforce_eager=True", {}, "refuses both"),
+        (
+            f"{VLLM}additional_config.enable_npugraph_ex=True {VLLM}compilation_config.cudagraph_mode=PIECEWISE",
+            {},
+            "FULL_DECODE_ONLY",
+        ),
         ("", {"ASCEND_LAUNCH_BLOCKING": "1"}, "unset ASCEND_LAUNCH_BLOCKING"),
         (
             f"{VLLM}speculative_config.method=ngram {ROLLOUT}calculate_log_probs=True",
@@ -159,6 +164,7 @@ def test_settings_that_clash(script, env, words, tmp_path):
             f"{VLLM}additional_config.enable_npugraph_ex=True {VLLM}compilation_config.cudagraph_mode=FULL_DECODE_ONLY",
             {},
         ),
+        (f"{VLLM}additional_config.enable_npugraph_ex=True {ROLLOUT}cudagraph_capture_sizes=[4,8]", {}),
         (f"{VLLM}speculative_config.method=ngram {ROLLOUT}calculate_log_probs=$LOG_PROBS", {}),
     ],
 )

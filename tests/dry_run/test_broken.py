@@ -35,7 +35,7 @@ BROKEN = [
     (GRPO32, {}, ["data.train_batch_size=[32"], r"'data.train_batch_size=\[32' is no Hydra override"),
     (GRPO32, {}, [f"+{E}max_seqs=4"], r"vLLM has no such argument; the nearest is max_\w+"),
     (GRPO32, {}, [f"+{E}speculative_config.num_tokens=4"], r"speculative_config.num_tokens: vLLM has no such field"),
-    (GRPO32, {}, [f"+{E}additional_config.enable_npu_graph=True"], r"enable_npu_graph: vLLM-Ascend reads no such key"),
+    (GRPO32, {}, [f"+{E}additional_config.enable_npu_graph=True"], r"enable_npu_graph: vLLM-Ascend reads no such"),
     # Types and values that veRL itself refuses.
     (GRPO32, {}, ["trainer.nnodes=two"], r"a value has the wrong type"),
     (CPU, {}, [f"{R}tensor_model_parallel_size=0"], r"a value has the wrong type, is 0 or is missing"),
@@ -65,9 +65,19 @@ BROKEN = [
     (GRPO32, {"RESPONSE_LENGTH": "40000"}, [], r"max_model_len = 42048 is more than the model's 40960 positions"),
     # Rollout.
     (GRPO32, {"GRAPH_SIZES": "16,30,64"}, [], r"capture sizes \[30\] are no multiples of 4"),
-    (GRPO32, {"MAX_NUM_SEQS": "16"}, [], r"capture size 128 is never reached: max_num_seqs \* 4 tokens are 64"),
-    (GRPO32, {}, [f"{R}cudagraph_capture_sizes=[4,8]"], r"--cuda_graph_sizes, which vLLM 0.13 refuses"),
-    (GRPO32, {}, [f"{E}compilation_config.cudagraph_mode=PIECEWISE"], r"with PIECEWISE it is turned off"),
+    (GRPO32, {"MAX_NUM_SEQS": "16", "GRAPH_SIZES": "64,128"}, [], r"capture size 128 is never reached: max_num_seqs"),
+    (
+        GRPO32,
+        {"GRAPH_SIZES": "4,8"},
+        [f"+{E}compilation_config.cudagraph_capture_sizes=[4,8,16]"],
+        r"rollout.cudagraph_capture_sizes and compilation_config.cudagraph_capture_sizes differ",
+    ),
+    (GRPO32, {"VLLM_ENABLE_GRAPH_MODE": "0"}, [f"+{E}additional_config.enable_npugraph_ex=True"], r"MODE=0 with addit"),
+    ("train_grpo_qwen3_4b_8gpu_gsm8k.sh", {"VLLM_ENABLE_GRAPH_MODE": "1"}, [], r"MODE=1 with rollout.enforce_eager"),
+    (GRPO32, {"ASCEND_LAUNCH_BLOCKING": "1"}, [], r"enable_npugraph_ex with ASCEND_LAUNCH_BLOCKING=1"),
+    (GRPO32, {"DRAFT_TOKENS": "16"}, [], r"num_speculative_tokens=16: attention takes at most 15"),
+    (GRPO235, {}, [f"+{E}additional_config.enable_one_token_graphs=True"], r"with data_parallel_size=4: ranks would"),
+    (GRPO32, {}, [f"+{E}compilation_config.cudagraph_mode=PIECEWISE"], r"with PIECEWISE it is turned off"),
     (GRPO32, {}, [f"{R}enforce_eager=True"], r"enable_npugraph_ex with rollout.enforce_eager=True"),
     (GRPO32, {}, [f"+{E}additional_config.npugraph_ex_config.enable=True"], r"npugraph_ex_config"),
     (GRPO32, {}, [f"{E}speculative_config.method=sma"], r"method = sma: the vLLM checkout has no such method"),
@@ -105,6 +115,11 @@ def test_the_message(script, settings, overrides, message):
     result = check(ROOT / "internal" / script, *overrides, **settings)
     said = [str(finding) for finding in errors(result.findings)]
     assert any(re.search(message, line) for line in said), said
+
+
+def test_a_switch_that_is_no_switch():
+    with pytest.raises(UserError, match="VLLM_ENABLE_GRAPH_MODE = yes is neither 0 nor 1"):
+        check(ROOT / "internal" / GRPO32, VLLM_ENABLE_GRAPH_MODE="yes")
 
 
 def test_there_are_forty():

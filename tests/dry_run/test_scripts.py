@@ -11,6 +11,7 @@ from verl.experimental.reward_loop import migrate_legacy_reward_impl
 from qwen3_rl.cli import main
 from qwen3_rl.dry_run import errors
 from qwen3_rl.dry_run.command import command_of
+from qwen3_rl.dry_run.result import graphs_line
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -46,6 +47,41 @@ def test_settings_come_from_the_environment_and_arguments():
     assert job.rollout("n") == 4
     assert job.engine("speculative_config") is None
     assert check(script, VLLM_ENABLE_GRAPH_MODE="0").job.rollout("enforce_eager") is True
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "FULL_DECODE_ONLY, batches of 4,8,16,32,48,64,96,128 tokens; 8 graphs with 512 attention calls, 4 MiB"),
+        ({"DRAFT_TOKENS": "0", "MAX_NUM_SEQS": "8"}, "FULL_DECODE_ONLY, batches of 1,2,4,8 tokens; 4 graphs"),
+        ({"GRAPH_SIZES": "16,64"}, "batches of 16,64 tokens; 2 graphs with 128"),
+    ],
+)
+def test_graphs_with_and_without_drafts(settings, words):
+    script = next(path for path in SCRIPTS if path.stem == "train_grpo_qwen3_32b_32die_true_weight")
+    result = check(script, **settings)
+    assert errors(result.findings) == []
+    assert words in graphs_line(result.job)
+
+
+@pytest.mark.parametrize("drafts", ["0", "3"])
+@pytest.mark.parametrize("script", [path for path in SCRIPTS if "tiny" not in path.stem and "gpu" not in path.stem])
+def test_the_switch_works_in_every_run_on_npus(script, drafts):
+    on = check(script, VLLM_ENABLE_GRAPH_MODE="1", DRAFT_TOKENS=drafts)
+    off = check(script, VLLM_ENABLE_GRAPH_MODE="0", DRAFT_TOKENS=drafts)
+    assert errors(on.findings) == errors(off.findings) == []
+    assert (on.job.graph_settings.npugraph_ex, off.job.graph_settings.npugraph_ex) == (True, False)
+    assert (on.job.rollout("enforce_eager"), off.job.rollout("enforce_eager")) == (False, True)
+
+
+def test_a_gate_below_the_batch_runs_eager_without_one_token_graphs():
+    script = next(path for path in SCRIPTS if path.stem == "train_grpo_qwen3_32b_32die_true_weight")
+    key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_one_token_graphs=True"
+    words = "VLLM_SPECULATIVE_BATCH_SIZE_THRE = 32 with rollout.max_num_seqs = 128: larger batches are not drafted for"
+    for overrides, said in (((), True), ((key,), False)):
+        result = check(script, *overrides)
+        assert errors(result.findings) == []
+        assert any(words in finding.what for finding in result.findings) == said
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):

@@ -7,17 +7,12 @@ from pathlib import Path
 from patchset.project import Project
 from qwen3_rl.doctor.findings import Case, Finding, fault, ok, warning
 from qwen3_rl.doctor.npu_smi import for_npu
+from qwen3_rl.npugraph.keys import SWITCH, wrong_keys
+from qwen3_rl.npugraph.settings import DEFAULT_MODE, GRAPH_MODES
 
 ROLLOUT = "actor_rollout_ref.rollout."
 VLLM = f"{ROLLOUT}engine_kwargs.vllm."
 OVERRIDE = re.compile(r"""(?:^|\s)(["']?)\+{0,2}((?:[a-z_]\w*\.)+\w+)=(.*?)\1(?=\s*\\?$|\s)""", re.MULTILINE)
-# Keys of other releases of vllm-ascend, which 0.13.0 takes and does not look at.
-OTHER_VERSIONS = {
-    "npugraph_ex_config": "0.14",
-    "ascend_compilation_config.enable_npugraph_ex": "0.18",
-    "torchair_graph_config": "0.11 and older",
-    "ascend_scheduler_config": "0.11 and older",
-}
 
 
 def read_overrides(script: str) -> dict[str, str | None]:
@@ -86,27 +81,34 @@ def _launch_blocking(case: Case) -> Iterator[Finding]:
 
 
 def _graphs(case: Case) -> Iterator[Finding]:
-    key = f"{VLLM}additional_config.enable_npugraph_ex"
-    for name, release in OTHER_VERSIONS.items():
-        if keys := [each for each in _starting(case, f"{VLLM}additional_config.") if name in each]:
-            yield warning(
-                "settings", keys[0], f"+{key}=True", f"a key of vllm-ascend {release}, which 0.13.0 silently ignores"
-            )
-    if case.overrides.get(f"{ROLLOUT}cudagraph_capture_sizes") not in (None, "null"):
-        yield fault(
-            "settings",
-            f"{ROLLOUT}cudagraph_capture_sizes",
-            f"+{VLLM}compilation_config.cudagraph_capture_sizes",
-            "verl 0.7.1 hands it on as --cuda_graph_sizes, which vLLM 0.13.0 does not know: the rollout server ends",
-        )
-    mode = case.overrides.get(f"{VLLM}compilation_config.cudagraph_mode", "FULL_AND_PIECEWISE")
-    if _true(case, key) and mode not in (None, "FULL", "FULL_DECODE_ONLY"):
+    prefix = f"{VLLM}additional_config."
+    for name, why in wrong_keys(_nested(case, prefix)):
+        yield warning("settings", f"{prefix}{name}", f"+{prefix}{SWITCH}=True", why)
+    mode = case.overrides.get(f"{VLLM}compilation_config.cudagraph_mode")
+    if not _true(case, f"{prefix}{SWITCH}"):
+        return
+    if _true(case, f"{ROLLOUT}enforce_eager"):
+        yield warning("settings", f"{SWITCH}=True with enforce_eager=True", "one of them", "veRL's server refuses both")
+    if mode is not None and mode not in GRAPH_MODES:
         yield warning(
             "settings",
-            f"enable_npugraph_ex=True with cudagraph_mode={mode}",
-            "FULL_DECODE_ONLY",
-            f"vllm-ascend turns npugraph_ex off then: +{VLLM}compilation_config.cudagraph_mode=FULL_DECODE_ONLY",
+            f"{SWITCH}=True with cudagraph_mode={mode}",
+            DEFAULT_MODE,
+            f"npugraph_ex would be off: leave cudagraph_mode out, or +{VLLM}compilation_config.cudagraph_mode="
+            f"{DEFAULT_MODE}",
         )
+
+
+def _nested(case: Case, prefix: str) -> dict:
+    """The overrides below ``prefix``, as a dictionary, of dictionaries where a key has a dot in it."""
+    found: dict = {}
+    for key in _starting(case, prefix):
+        first, _, inner = key.removeprefix(prefix).partition(".")
+        if not inner:
+            found.setdefault(first, case.overrides[key])
+        elif isinstance(found.setdefault(first, {}), dict):
+            found[first][inner] = case.overrides[key]
+    return found
 
 
 def _counts(case: Case) -> Iterator[Finding]:

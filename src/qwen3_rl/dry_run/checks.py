@@ -9,6 +9,8 @@ from pathlib import Path
 from qwen3_rl.dry_run import Finding
 from qwen3_rl.dry_run.job import Job
 from qwen3_rl.moe_overlap.config import contradictions
+from qwen3_rl.npugraph.keys import ONE_TOKEN
+from qwen3_rl.npugraph.settings import DRAFT_LIMIT, clashes
 
 
 def error(what: str) -> Finding:
@@ -167,48 +169,23 @@ def speculation(job: Job) -> Iterator[Finding]:
         yield error(f"VLLM_SPECULATIVE_BATCH_SIZE_THRE = {gate!r} is no number of requests")
 
 
-def capture_sizes(job: Job) -> Iterator[Finding]:
-    if job.rollout("cudagraph_capture_sizes"):
-        yield error(
-            "rollout.cudagraph_capture_sizes ends the rollout server: veRL passes it as --cuda_graph_sizes, which vLLM "
-            "0.13 refuses; set engine_kwargs.vllm.compilation_config.cudagraph_capture_sizes"
-        )
-    sizes = list(job.engine("compilation_config.cudagraph_capture_sizes", []))
-    if not sizes:
-        return
-    if job.rollout("enforce_eager"):
-        yield error("cudagraph_capture_sizes with rollout.enforce_eager=True: no graph would be captured")
-    width = job.draft_tokens + 1
-    if odd := [size for size in sizes if size % width]:
-        yield error(
-            f"capture sizes {odd} are no multiples of {width}, the tokens a request has with {width - 1} drafts"
-        )
-    limit = job.rollout("max_num_seqs") * width
-    if max(sizes) > limit:
-        yield error(f"capture size {max(sizes)} is never reached: max_num_seqs * {width} tokens are {limit}")
-    if sizes != sorted(set(sizes)):
-        yield error(f"capture sizes {sizes} are not in rising order")
-    gate = job.environment_gate
-    if job.draft_tokens and gate and max(sizes) < min(gate, job.rollout("max_num_seqs")) * width:
+def graphs(job: Job) -> Iterator[Finding]:
+    """What the rollout server would refuse (`qwen3_rl.npugraph`), and batches that are drafted for without a graph."""
+    settings = job.graph_settings
+    for clash in clashes(settings):
+        yield error(clash)
+    sizes, limit = settings.given_sizes, settings.draft_limit
+    width = settings.k + 1
+    if settings.npugraph_ex and settings.k and not settings.one_token and limit and limit < settings.max_num_seqs:
         yield warning(
-            f"batches of up to {gate} requests are drafted for, {gate * width} tokens, but the largest graph has "
+            f"{DRAFT_LIMIT} = {limit} with rollout.max_num_seqs = {settings.max_num_seqs}: larger batches are not "
+            f"drafted for and run eager without additional_config.{ONE_TOKEN} (docs/graph-mode.md)"
+        )
+    if settings.k and sizes and limit and max(sizes) < min(limit, settings.max_num_seqs) * width:
+        yield warning(
+            f"batches of up to {limit} requests are drafted for, {limit * width} tokens, but the largest graph has "
             f"{max(sizes)}: larger batches run eager"
         )
-
-
-def graph_mode(job: Job) -> Iterator[Finding]:
-    for key in ("npugraph_ex_config", "ascend_compilation_config.enable_npugraph_ex"):
-        if job.engine(f"additional_config.{key}") is not None:
-            yield error(
-                f"additional_config.{key} is ignored by vLLM-Ascend 0.13.0: take additional_config.enable_npugraph_ex"
-            )
-    if not job.engine("additional_config.enable_npugraph_ex", False):
-        return
-    if job.rollout("enforce_eager"):
-        yield error("enable_npugraph_ex with rollout.enforce_eager=True: nothing would be compiled")
-    mode = job.engine("compilation_config.cudagraph_mode", "FULL_AND_PIECEWISE (veRL's default)")
-    if mode not in ("FULL", "FULL_DECODE_ONLY"):
-        yield error(f"enable_npugraph_ex needs cudagraph_mode FULL_DECODE_ONLY or FULL; with {mode} it is turned off")
 
 
 def offload(job: Job) -> Iterator[Finding]:
@@ -379,8 +356,7 @@ CHECKS: tuple[Check, ...] = (
     engine_lengths,
     sampling,
     speculation,
-    capture_sizes,
-    graph_mode,
+    graphs,
     offload,
     context_parallel,
     expert_communication,

@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from qwen3_rl.dry_run.model import ModelShape
+from qwen3_rl.npugraph.settings import GraphSettings, read_settings
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -116,6 +117,13 @@ class Job:
         return [first] * (first is not None) + [rest // stages] * stages + [last] * (last is not None) if stages else [
             size for size in (first, last) if size is not None
         ]  # fmt: skip
+
+    @cached_property
+    def graph_settings(self) -> GraphSettings:
+        """What the rollout's settings say about graphs."""
+        engine = OmegaConf.select(self.config, ENGINE)
+        engine = OmegaConf.to_container(engine, resolve=True) if engine is not None else {}
+        return read_settings(engine, OmegaConf.select(self.config, ROLLOUT), self.environment)
 
     @cached_property
     def environment_gate(self) -> int | None:

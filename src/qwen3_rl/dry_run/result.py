@@ -14,6 +14,8 @@ from qwen3_rl.dry_run.keys import compose_config
 from qwen3_rl.dry_run.memory import DIE, GIB, Estimate, estimate
 from qwen3_rl.dry_run.model import shape_of
 from qwen3_rl.dry_run.upstream import verl_validation, vllm_speculation
+from qwen3_rl.npugraph.settings import DEFAULT_MODE
+from qwen3_rl.npugraph.sizes import graph_cost, one_token_sizes
 
 NOT_CHECKED = (
     "not checked here: whether the model fits kernels of the device, Megatron-Core's and MindSpeed's own validation "
@@ -99,6 +101,25 @@ def print_layout(job: Job) -> None:
     print(
         f"layout    {job.dies} dies: TP {job.tp}, PP {job.pp}, CP {job.cp}, EP {job.ep}, DP {job.dp}; "
         f"rollout {job.dies // replica} replicas of {replica} dies"
+    )
+    if job.graph_settings.npugraph_ex:
+        print(f"graphs    {graphs_line(job)}")
+
+
+def graphs_line(job: Job) -> str:
+    """What the rollout server makes of the graph switch, and what its graphs hold on a die."""
+    settings = job.graph_settings
+    sizes = settings.given_sizes or settings.computed_sizes()
+    single = one_token_sizes(sizes, settings.max_num_seqs) if settings.one_token else []
+    text = f"{settings.mode or DEFAULT_MODE}, batches of {','.join(map(str, sizes))} tokens"
+    if single:
+        text += f", with one token a request {','.join(map(str, single))}"
+    if job.shape is None:
+        return text
+    ffn = job.shape.experts_per_token * job.shape.expert_ffn or job.shape.ffn
+    cost = graph_cost(sizes, single, job.shape.layers, job.shape.hidden, ffn // job.rollout_tp)
+    return text + (
+        f"; {cost.graphs} graphs with {cost.tasks} attention calls, {cost.pool_bytes / 2**20:.0f} MiB or more a die"
     )
 
 

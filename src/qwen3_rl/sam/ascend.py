@@ -5,6 +5,7 @@ from typing import Any
 from vllm.config import CUDAGraphMode
 from vllm_ascend.spec_decode.interface import Proposer, SpecDcodeType
 
+from qwen3_rl.npugraph.one_token import set_query_len
 from qwen3_rl.sam.proposer import SamProposer
 
 
@@ -41,11 +42,15 @@ class AscendSamProposer(Proposer):
         """One draft, perhaps empty, for each request of the runner's batch; called when the step's tokens are in it."""
         batch = self._runner.input_batch
         drafts = self._sam.propose(batch, self._runner.requests, scheduler_output.scheduled_spec_decode_tokens)
-        if any(drafts) and all(valid_sampled_token_ids) and self._graph_wants_padding(len(drafts)):
-            # Padding costs as much as drafts do.
-            worth = sum(map(len, drafts)) >= self._sam.threshold * self._k * len(drafts)
-            return self._padded(drafts) if worth else [[] for _ in drafts]
-        return drafts
+        return self.for_graphs(drafts) if all(valid_sampled_token_ids) else drafts
+
+    def for_graphs(self, drafts: list[list[int]]) -> list[list[int]]:
+        """The drafts as the next step takes them: where padding gives it a graph, padded, or none if too few."""
+        if not any(drafts) or not self._graph_wants_padding(len(drafts)):
+            return drafts
+        # Padding costs as much as drafts do.
+        worth = sum(map(len, drafts)) >= self._sam.threshold * self._k * len(drafts)
+        return self._padded(drafts) if worth else [[] for _ in drafts]
 
     def _graph_wants_padding(self, requests: int) -> bool:
         """Whether graphs exist only for batches in which every request has k + 1 tokens, and one fits this batch.
@@ -58,6 +63,7 @@ class AscendSamProposer(Proposer):
         if mode != CUDAGraphMode.FULL_DECODE_ONLY or tokens > self._token_budget:
             return False
         has_lora = len(self._runner.input_batch.lora_id_to_lora_request) > 0
+        set_query_len(self._runner, [self._k + 1])
         found, _ = self._runner.cudagraph_dispatcher.dispatch(tokens, uniform_decode=True, has_lora=has_lora)
         return found == CUDAGraphMode.FULL
 

@@ -64,7 +64,7 @@ class SamProposer:
         self._max_model_len = vllm_config.model_config.max_model_len
         self._drafter = SamDrafter(k, **config.drafter_settings())
         self._gate = Gate(batch_limit(), config.gate)
-        self.threshold = 1.0  # the chance of acceptance that the last drafts' tokens have at least
+        self.threshold = 0.0  # the chance of acceptance that tokens of the last drafts have at least
         _compile(self._drafter)
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
