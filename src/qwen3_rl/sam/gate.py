@@ -34,8 +34,8 @@ def _last() -> deque[_Step]:
 class _Bucket:
     """Batches of about the same size.
 
-    drafted, accepted: tokens a request and step, lately. hits: the latter in steps with drafts alone. plain, drafting:
-    steps without drafts and with them since the last measurement.
+    drafted, accepted: tokens a request and step, lately. hits: the latter in steps with drafts alone, of which `tried`
+    count. plain, drafting: steps without drafts and with them since the last measurement.
     """
 
     price: float
@@ -43,7 +43,8 @@ class _Bucket:
     drafted: float = 0.0
     accepted: float = 0.0
     hits: float = 0.0
-    cost: float = 0.0  # by what share a step with drafts took longer, lately
+    tried: int = 0
+    cost: float | None = None  # by what share a step with drafts took longer, lately
     off: bool = False
     plain: deque[_Step] = field(default_factory=_last)
     drafting: deque[_Step] = field(default_factory=_last)
@@ -62,7 +63,8 @@ class _Bucket:
         self.drafted += (1 - DECAY) * (drafted - self.drafted)
         self.accepted += (1 - DECAY) * (accepted - self.accepted)
         if drafted:
-            self.hits += (1 - DECAY) * (accepted - self.hits)
+            self.tried += 1
+            self.hits += max(1 - DECAY, 1 / self.tried) * (accepted - self.hits)
         (self.drafting if drafted else self.plain).append(_Step(drafted, seconds))
         self.waited += 1
         if min(len(self.plain), len(self.drafting)) >= STEPS:
@@ -81,8 +83,10 @@ class _Bucket:
         drafted = fmean(step.drafted for step in self.drafting)
         self.weight = min(self.weight + drafted**2, MOST_WEIGHT)
         self.price += min(drafted**2 / self.weight, 1.0) * (min(max(cost / drafted, -1.0), 3.0) - self.price)
-        self.cost += (cost - self.cost) / 2
+        self.cost = cost if self.cost is None else (self.cost + cost) / 2
         self.off = self.hits < self.cost
+        if self.off:
+            self.tried = 0  # what the next trial brings decides alone
         self.plain.clear()
         self.drafting.clear()
 
