@@ -70,6 +70,6 @@ def test_grouped_and_stock_experts_give_the_same_rows():
         "weight1": torch.stack([w.t() for w in fc1]).view(hidden, -1),
         "weight2": torch.stack([w.t() for w in fc2]).view(-1, hidden),
     }
-    rows = rows_of(stock, experts, hidden)
+    rows = rows_of(stock, experts)
     assert torch.equal(rows, torch.cat([fc1.flatten(1), fc2.flatten(1)], 1))
-    assert torch.equal(rows_of(grouped, experts, hidden), rows)
+    assert torch.equal(rows_of(grouped, experts), rows)

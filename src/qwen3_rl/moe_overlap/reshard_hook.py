@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from qwen3_rl.errors import UserError
+from qwen3_rl.moe_overlap.layout import fc1_of, fc2_of
 from qwen3_rl.moe_overlap.reshard import Place, TrainLayout, plan_reshard, reshard
 
 SWITCH = "ALL_TO_ALL_RESHARD"
@@ -72,7 +73,7 @@ class ExpertReshard:
         plan = plan_reshard(train, self.rollout_ep, config.num_moe_experts)
 
         def local(layer: int) -> torch.Tensor:
-            return rows_of(layers[layer], config.num_moe_experts // train.ep, config.hidden_size)
+            return rows_of(layers[layer], config.num_moe_experts // train.ep)
 
         like = local(min(layers))[:0].clone()
         for got in reshard(plan, local, config.hidden_size, like):
@@ -125,15 +126,13 @@ def train_layout(layers: tuple[int, ...]) -> TrainLayout:
     return train
 
 
-def rows_of(parameters: Mapping[str, torch.Tensor], experts: int, hidden: int) -> torch.Tensor:
-    """One layer's rows [experts, row] from Megatron-Core's parameters of either kind, f = F/ETP.
-
-    Grouped: weight1 [H, experts * 2f], in memory [experts, H, 2f], and weight2 [experts * f, H]. Stock, one of each for
-    every expert: linear_fc1.weight{i} [2f, H] and linear_fc2.weight{i} [H, f].
-    """
-    if "weight1" in parameters:
-        fc1 = parameters["weight1"].view(experts, hidden, -1).transpose(1, 2)
-        fc2 = parameters["weight2"].view(experts, -1, hidden).transpose(1, 2)
-    else:
-        fc1, fc2 = (torch.stack([parameters[f"linear_fc{n}.weight{i}"] for i in range(experts)]) for n in (1, 2))
-    return torch.cat([fc1.flatten(1), fc2.flatten(1)], 1)
+def rows_of(parameters: Mapping[str, torch.Tensor], experts: int) -> torch.Tensor:
+    """One layer's rows [experts, row] from Megatron-Core's parameters of either kind; their shapes: see `layout`."""
+    rows = []
+    for i in range(experts):
+        if "weight1" in parameters:
+            fc1, fc2 = fc1_of(parameters["weight1"], experts, i), fc2_of(parameters["weight2"], experts, i)
+        else:
+            fc1, fc2 = (parameters[f"linear_fc{n}.weight{i}"] for n in (1, 2))
+        rows.append(torch.cat([fc1.flatten(), fc2.flatten()]))
+    return torch.stack(rows)
