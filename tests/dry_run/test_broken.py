@@ -93,6 +93,11 @@ BROKEN = [
     (GRPO235, {}, [f"{T}moe_grouped_gemm=False"], r"moe_alltoall_overlap_comm needs moe_grouped_gemm=True"),
     (GRPO235, {}, [f"{T}moe_alltoall_overlap_comm=False"], r"USE_ALLTOALL_OVERLAP = 1, but .*overlap_comm = False"),
     (GRPO235, {"USE_ALLTOALL_OVERLAP": "yes"}, [], r"USE_ALLTOALL_OVERLAP = 'yes' is neither 0 nor 1"),
+    (GRPO235, {"ALL_TO_ALL_RESHARD": "on"}, [], r"ALL_TO_ALL_RESHARD = 'on' is neither 0 nor 1"),
+    (
+        *(GRPO235, {"ALL_TO_ALL_RESHARD": "1", "VLLM_ENABLE_EXPERT_PARALLEL": "0"}, []),
+        r"ALL_TO_ALL_RESHARD=1 does not work with rollout.expert_parallel_size=1, .*: set VLLM_ENABLE_EXPERT",
+    ),
     (GRPO235, {}, [f"{T}moe_token_dispatcher_type=allgather"], r"needs moe_token_dispatcher_type alltoall"),
     (GRPO235, {}, ["actor_rollout_ref.actor.megatron.use_mbridge=True"], r"use_mbridge=True knows no grouped"),
     (GRPO235, {}, [f"{T}moe_zero_memory=level2"], r"moe_zero_memory = 'level2' is none of disable, level0, level1"),

@@ -8,7 +8,8 @@ import torch
 from omegaconf import OmegaConf
 
 from qwen3_rl.errors import UserError
-from qwen3_rl.moe_overlap.reshard_hook import SWITCH, expert_reshard, rows_of
+from qwen3_rl.moe_overlap.reshard_config import SWITCH
+from qwen3_rl.moe_overlap.reshard_hook import expert_reshard, rows_of
 
 
 def rollout(**changes):

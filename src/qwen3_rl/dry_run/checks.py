@@ -9,6 +9,7 @@ from pathlib import Path
 from qwen3_rl.dry_run import Finding
 from qwen3_rl.dry_run.job import Job
 from qwen3_rl.moe_overlap.config import contradictions
+from qwen3_rl.moe_overlap.reshard_config import SWITCH, objections
 from qwen3_rl.npugraph.keys import ONE_TOKEN
 from qwen3_rl.npugraph.settings import DRAFT_LIMIT, clashes
 
@@ -223,6 +224,12 @@ def context_parallel(job: Job) -> Iterator[Finding]:
 def expert_communication(job: Job) -> Iterator[Finding]:
     if job.is_megatron:
         yield from map(error, contradictions(job.megatron_settings, job.environment))
+        switch = job.environment.get(SWITCH, "0")
+        if switch not in ("0", "1"):
+            yield error(f"{SWITCH} = {switch!r} is neither 0 nor 1")
+        if switch == "1":
+            for wrong, next_step in objections(job.rollout_settings, bool(job.megatron("use_mbridge", False))):
+                yield error(f"{SWITCH}=1 does not work with {wrong}: {next_step}")
 
 
 def recomputation(job: Job) -> Iterator[Finding]:

@@ -44,6 +44,10 @@ class Job:
     def megatron_settings(self) -> dict[str, Any]:
         return OmegaConf.to_container(OmegaConf.select(self.config, f"{ACTOR}.megatron"), resolve=True)
 
+    @cached_property
+    def rollout_settings(self) -> DictConfig:
+        return OmegaConf.select(self.config, ROLLOUT)
+
     def transformer(self, key: str, default: Any = None) -> Any:
         return self.megatron(f"override_transformer_config.{key}", default)
 
@@ -123,7 +127,7 @@ class Job:
         """What the rollout's settings say about graphs."""
         engine = OmegaConf.select(self.config, ENGINE)
         engine = OmegaConf.to_container(engine, resolve=True) if engine is not None else {}
-        return read_settings(engine, OmegaConf.select(self.config, ROLLOUT), self.environment)
+        return read_settings(engine, self.rollout_settings, self.environment)
 
     @cached_property
     def environment_gate(self) -> int | None:

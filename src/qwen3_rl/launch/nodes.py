@@ -27,7 +27,9 @@ PATIENCE = 60.0  # seconds for a node to start a worker and answer
 WATCH_SECONDS = 5.0
 PACKAGES = ("torch", "torch_npu", "transformers", "ray", "numpy")
 # Variables that change what a node computes or how it talks, and those among them that are a node's own.
-SHARED_PREFIXES = ("ASCEND_", "GLOO_", "HCCL_", "NPUS_", "OMP_", "PYTORCH_", "TORCH", "USE_", "VLLM_")
+SHARED_PREFIXES = (
+    *("ALL_TO_ALL_", "ASCEND_", "GLOO_", "HCCL_", "NPUS_", "OMP_", "PYTORCH_", "TORCH", "USE_", "VERL_NPU_", "VLLM_"),
+)
 NODES_OWN = ("HCCL_IF_IP", "VLLM_HOST_IP", "ASCEND_RT_VISIBLE_DEVICES")
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 
 from qwen3_rl.errors import UserError
-from qwen3_rl.moe_overlap.reshard_hook import SWITCH
+from qwen3_rl.moe_overlap.reshard_config import SWITCH
 
 
 class ArrivedExperts:

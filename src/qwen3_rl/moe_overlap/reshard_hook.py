@@ -14,8 +14,7 @@ import torch
 from qwen3_rl.errors import UserError
 from qwen3_rl.moe_overlap.layout import fc1_of, fc2_of
 from qwen3_rl.moe_overlap.reshard import Place, TrainLayout, plan_reshard, reshard
-
-SWITCH = "ALL_TO_ALL_RESHARD"
+from qwen3_rl.moe_overlap.reshard_config import SWITCH, objections
 
 
 def expert_reshard(rollout, bridge) -> "ExpertReshard | None":
@@ -28,32 +27,9 @@ def expert_reshard(rollout, bridge) -> "ExpertReshard | None":
         return None
     if value != "1":
         raise UserError(f"{SWITCH}={value}", f"set {SWITCH} to 1 or 0")
-    for wrong, next_step in objections(rollout, bridge):
+    for wrong, next_step in objections(rollout, bridge is not None):
         raise UserError(f"{SWITCH}=1 does not work with {wrong}", f"{next_step}, or set {SWITCH}=0")
     return ExpertReshard(rollout.expert_parallel_size)
-
-
-def objections(rollout, bridge) -> Iterator[tuple[str, str]]:
-    """Each setting that the switch does not go with, and what to do."""
-    engine = (rollout.get("engine_kwargs") or {}).get("vllm") or {}
-    ascend = engine.get("additional_config") or {}
-    if rollout.name != "vllm":
-        yield f"rollout.name={rollout.name}", "set actor_rollout_ref.rollout.name=vllm"
-    if bridge is not None:
-        yield "use_mbridge=True", "set actor_rollout_ref.actor.megatron.use_mbridge=False"
-    if rollout.expert_parallel_size < 2:
-        yield (
-            f"rollout.expert_parallel_size={rollout.expert_parallel_size}, every rank having part of all experts",
-            "set VLLM_ENABLE_EXPERT_PARALLEL=1",
-        )
-    if rollout.pipeline_model_parallel_size != 1:
-        yield (
-            f"rollout.pipeline_model_parallel_size={rollout.pipeline_model_parallel_size}",
-            "set actor_rollout_ref.rollout.pipeline_model_parallel_size=1",
-        )
-    for key, settings in (("enable_eplb", engine), ("dynamic_eplb", ascend), ("expert_map_path", ascend)):
-        if settings.get(key):
-            yield f"{key}={settings[key]}, which moves experts", f"leave {key} out of rollout.engine_kwargs.vllm"
 
 
 @dataclass(frozen=True)
