@@ -38,6 +38,14 @@ def test_drafts_are_padded_where_only_uniform_batches_have_graphs(tmp_path):
     assert step(runner, [[3], [14]]) == [[4, 5, 6], [14, 14, 14]]
 
 
+@pytest.mark.parametrize(("threshold", "drafted"), [(0.5, [[4, 5, 6], [14, 14, 14]]), (0.6, [[], []])])
+def test_too_few_drafts_for_what_padding_costs_are_dropped(tmp_path, threshold, drafted):
+    runner = waiting_runner(tmp_path)
+    step(runner, [[3], [14]])
+    runner.drafter._sam.threshold = threshold
+    assert runner.drafter.for_graphs([[4, 5, 6], []]) == drafted
+
+
 def test_what_was_filled_in_is_not_counted_as_a_draft(tmp_path):
     runner = waiting_runner(tmp_path)
     drafts = step(runner, [[3], [14]])

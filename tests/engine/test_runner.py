@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from engine_lab import SAM, K, drafted, engine, generate, greedy, model_runner, prompts_of
+from engine_lab import SAM, K, drafted, engine, generate, greedy, model_runner, prompts_of, sam
 from vllm import SamplingParams
 
 from qwen3_rl.sam.proposer import BATCH_LIMIT
@@ -42,6 +42,25 @@ def record_drafts(llm) -> list[list[tuple[str, int, int]]]:
 
     runner.drafter.propose = recording
     return steps
+
+
+@pytest.mark.parametrize(("price", "share"), [(0.0, 0.5), (3.0, 0.0)])
+def test_the_gate_drafts_by_what_a_draft_costs(tiny, monkeypatch, price, share):
+    """The engine's own drafts and acceptance; the clock says that a step takes 1 + price * (drafts a request)."""
+    llm = engine(tiny, sam(gate=True))
+    steps, clock = record_drafts(llm), [0.0]
+
+    def now():
+        last = steps[-1] if steps else []
+        clock[0] += 1 + price * sum(size for _, _, size in last) / max(len(last), 1)
+        return clock[0]
+
+    monkeypatch.setattr("qwen3_rl.sam.proposer.perf_counter", now)
+    generate(llm, prompts_of(4), greedy(300))
+    late = steps[len(steps) // 2 :]
+    drafting = [step for step in late if any(size for _, _, size in step)]
+    assert len(drafting) >= share * len(late)
+    assert share or len(drafting) <= 0.1 * len(late)
 
 
 def returned_logprobs(llm, prompts, params) -> tuple[list[list[int]], list[list[float]]]:
