@@ -10,8 +10,9 @@ export HCCL_EXEC_TIMEOUT=${HCCL_EXEC_TIMEOUT:-7200}
 export HCCL_IF_BASE_PORT=${HCCL_IF_BASE_PORT:-64021}
 export HCCL_BUFFSIZE=${HCCL_BUFFSIZE:-300} # MB
 
-# Rollout: the number of requests above which SAM does not draft; 1 takes npugraph_ex, 0 runs eager.
-export VLLM_SPECULATIVE_BATCH_SIZE_THRE=${VLLM_SPECULATIVE_BATCH_SIZE_THRE:-32}
+# Rollout: the number of requests above which SAM does not draft, -1 leaves that to what it measures (the published runs
+# have 32, with which larger batches would run without graphs here: docs/graph-mode.md); 1 takes npugraph_ex, 0 runs eager.
+export VLLM_SPECULATIVE_BATCH_SIZE_THRE=${VLLM_SPECULATIVE_BATCH_SIZE_THRE:--1}
 export VLLM_ENABLE_GRAPH_MODE=${VLLM_ENABLE_GRAPH_MODE:-1}
 
 # The response cap of the length-aware sampler; only with that sampler.

@@ -79,7 +79,7 @@ def test_a_gate_below_the_batch_runs_eager_without_one_token_graphs():
     key = "+actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.enable_one_token_graphs=True"
     words = "VLLM_SPECULATIVE_BATCH_SIZE_THRE = 32 with rollout.max_num_seqs = 128: larger batches are not drafted for"
     for overrides, said in (((), True), ((key,), False)):
-        result = check(script, *overrides)
+        result = check(script, *overrides, VLLM_SPECULATIVE_BATCH_SIZE_THRE="32")
         assert errors(result.findings) == []
         assert any(words in finding.what for finding in result.findings) == said
 

@@ -165,9 +165,9 @@ def speculation(job: Job) -> Iterator[Finding]:
         yield error("speculative_config needs a method and num_speculative_tokens of 1 or more")
     if job.rollout("repetition_penalty", 1.0) != 1.0:
         yield warning("with rollout.repetition_penalty vLLM does not speculate")
-    gate = job.environment.get("VLLM_SPECULATIVE_BATCH_SIZE_THRE", "")
-    if gate and not gate.isdigit():
-        yield error(f"VLLM_SPECULATIVE_BATCH_SIZE_THRE = {gate!r} is no number of requests")
+    limit = job.environment.get(DRAFT_LIMIT, "")
+    if limit not in ("", "-1") and not limit.isdigit():
+        yield error(f"{DRAFT_LIMIT} = {limit!r} is no number of requests, nor -1 for any")
 
 
 def graphs(job: Job) -> Iterator[Finding]:

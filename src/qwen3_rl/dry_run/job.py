@@ -128,9 +128,3 @@ class Job:
         engine = OmegaConf.select(self.config, ENGINE)
         engine = OmegaConf.to_container(engine, resolve=True) if engine is not None else {}
         return read_settings(engine, self.rollout_settings, self.environment)
-
-    @cached_property
-    def environment_gate(self) -> int | None:
-        """The number of requests above which nothing is drafted; None without a gate."""
-        value = self.environment.get("VLLM_SPECULATIVE_BATCH_SIZE_THRE", "")
-        return int(value) if value.isdigit() else None
