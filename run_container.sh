@@ -44,8 +44,8 @@ for path in /usr/local/Ascend/{driver,firmware} /usr/local/dcmi /usr/local/sbin 
     [[ ! -e $host$path ]] || options+=(--volume "$path:$path:ro")
 done
 
-# Ray and HCCL listen on the host's addresses. 32768 open files are what Ray needs for 16 dies.
-command=(docker run --detach --init --name "$name" --network host --shm-size "${SHM_SIZE:-64g}" --ulimit nofile=32768
+# Ray and HCCL listen on the host's addresses. 65536 open files are what the doctor asks for.
+command=(docker run --detach --init --name "$name" --network host --shm-size "${SHM_SIZE:-64g}" --ulimit nofile=65536
     --ulimit memlock=-1 "${options[@]}" "$@" "$image" sleep infinity)
 if [[ $dry_run ]]; then
     printf '%q ' "${command[@]}" && echo

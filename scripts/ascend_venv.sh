@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ascend_venv.sh: makes .venv-ascend, in which the patched vllm-ascend runs without an NPU (docs/ascend.md); at once if it
-# is there. Needs gcc, readelf and the checkouts in frameworks/. 4 GB.
+# is there. Needs gcc, readelf and the checkouts in frameworks/. 2.5 GB.
 set -euo pipefail
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv-ascend

@@ -66,9 +66,11 @@ def cpu_steps(project: Project, wheels: Path) -> list[Step]:
 
 def npu_steps(project: Project) -> list[Step]:
     requirements = project.root / "requirements.txt"
+    upstream = [project.path("vllm") / "requirements/common.txt", project.path("vllm-ascend") / "requirements.txt"]
+    lists = [argument for path in (requirements, *upstream) for argument in ("-r", str(path))]
     return [
         *torch_steps(requirements),
-        Step("install the requirements", pip("install", "-r", str(requirements))),
+        Step("install the requirements", pip("install", *lists)),
         editable(project, "vllm", VLLM_TARGET_DEVICE="empty", VLLM_VERSION_OVERRIDE="0.13.0"),
         # Compiles vllm-ascend's kernels: needs CANN's set_env.sh sourced and the submodules that a git source brings.
         editable(project, "vllm-ascend", SETUPTOOLS_SCM_PRETEND_VERSION="0.13.0"),

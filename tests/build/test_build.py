@@ -37,6 +37,10 @@ def test_npu_commands_install_all_five_frameworks(capsys):
     for name in PROJECT.lock.frameworks:
         assert str(PROJECT.path(name)) in text
     assert "0.13.0+cpu" not in text
+    # vLLM and vLLM-Ascend are installed without dependencies: what they import comes from their own lists.
+    for name, part in (("vllm", "requirements/common.txt"), ("vllm-ascend", "requirements.txt")):
+        assert f"-r {PROJECT.path(name) / part}" in text
+        assert (PROJECT.path(name) / part).is_file()
 
 
 def test_torch_from_an_index_of_the_users(capsys, monkeypatch):

@@ -62,10 +62,19 @@ def test_nothing_that_git_ignores_gets_into_the_image():
     assert {".venv", "frameworks", "outputs", "data", "models", ".git"} <= ignored
 
 
+def test_with_cann_from_8_5_on(tmp_path):
+    for part in ("cann", "nnal/atb"):
+        (tmp_path / part).mkdir(parents=True)
+        (tmp_path / part / "set_env.sh").write_text(f"export SEEN=$SEEN:{part}\n")
+    environment = {"PATH": os.environ["PATH"], "ASCEND_ROOT": str(tmp_path)}
+    command = ["bash", ROOT / "scripts/with_cann.sh", "bash", "-c", 'echo "$SEEN"']
+    assert subprocess.check_output(command, env=environment, text=True) == ":cann:nnal/atb\n"
+
+
 def test_with_cann(tmp_path):
     """The command runs in the environment that CANN's scripts made; without CANN the fault is named."""
     script = ROOT / "scripts/with_cann.sh"
-    environment = {"PATH": os.environ["PATH"], "ASCEND_DIR": str(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], "ASCEND_ROOT": str(tmp_path)}
     done = subprocess.run(["bash", script, "true"], env=environment, capture_output=True, text=True)
     assert done.returncode == 2
     assert f"no {tmp_path}/ascend-toolkit/set_env.sh" in done.stderr
