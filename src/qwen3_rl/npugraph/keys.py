@@ -58,7 +58,7 @@ OTHER_VERSIONS = {
 
 
 def wrong_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, why) of each key that 0.13.0 with our patches doesn't read, or whose value it mistakes; a nested one with a dot."""
+    """(key, why) of each key that 0.13.0 with our patches does not read or misreads; a nested one with a dot."""
     known = UPSTREAM | OURS
     inner = config.get(COMPILATION)
     if COMPILATION in config and not isinstance(inner, Mapping):
