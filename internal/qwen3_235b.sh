@@ -54,12 +54,20 @@ if [[ ${USE_ALLTOALL_OVERLAP:-0} == 1 ]]; then
         "+$transformer.moe_zero_memory=level1"
     )
 fi
-if [[ ${VLLM_ENABLE_EXPERT_PARALLEL:-0} == 1 ]]; then
+case ${VLLM_ENABLE_EXPERT_PARALLEL:-0} in
+0) ;;
+1)
     args+=(
         actor_rollout_ref.rollout.data_parallel_size="${VLLM_DP_SIZE:-1}"
         actor_rollout_ref.rollout.expert_parallel_size=$((ROLLOUT_TP * ${VLLM_DP_SIZE:-1}))
     )
-fi
+    ;;
+*)
+    printf 'error: VLLM_ENABLE_EXPERT_PARALLEL = %s is neither 0 nor 1\n next: set it in the env script\n' \
+        "$VLLM_ENABLE_EXPERT_PARALLEL" >&2
+    exit 2
+    ;;
+esac
 
 # sharded_weights: the actor and the reference model start from $DISTCP_PATH.
 sharded_weights() {

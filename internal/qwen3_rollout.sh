@@ -6,7 +6,12 @@ rollout_args=()
 # speculation: SAM with $DRAFT_TOKENS tokens a step; 0 is off.
 speculation() {
     local engine=actor_rollout_ref.rollout.engine_kwargs.vllm
-    if ((DRAFT_TOKENS > 0)); then
+    if [[ ! $DRAFT_TOKENS =~ ^[0-9]+$ ]]; then
+        printf 'error: DRAFT_TOKENS = %s is no whole number\n next: set it in the env script, 0 for none\n' \
+            "$DRAFT_TOKENS" >&2
+        exit 2
+    fi
+    if ((10#$DRAFT_TOKENS > 0)); then
         rollout_args+=(
             "+$engine.speculative_config.method=sam"
             "+$engine.speculative_config.num_speculative_tokens=$DRAFT_TOKENS"

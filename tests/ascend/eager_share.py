@@ -31,11 +31,11 @@ EOS = 1 << 20  # no token of any trace
 
 @dataclass(frozen=True)
 class Replay:
-    """One way to run a rollout. gate: the largest batch that is drafted for. padding: as the patched proposer pads."""
+    """One way to run a rollout. limit: the largest batch that is drafted for. padding: as the patched proposer pads."""
 
     name: str
     k: int = 3
-    gate: int | None = None
+    limit: int | None = None
     max_num_seqs: int = 64
     padding: bool = True
     one_token: bool = False
@@ -91,7 +91,7 @@ class State:
 def replay(how: Replay, groups: list[TraceGroup], folder: Path) -> Share:
     from graph_tables import replayed, runner_of
 
-    limit = {} if how.gate is None else {DRAFT_LIMIT: str(how.gate)}
+    limit = {} if how.limit is None else {DRAFT_LIMIT: str(how.limit)}
     os.environ.pop(DRAFT_LIMIT, None)
     os.environ.update(limit)
     additional = {SWITCH: True, **({ONE_TOKEN: True} if how.one_token else {})}
@@ -139,8 +139,8 @@ def replay(how: Replay, groups: list[TraceGroup], folder: Path) -> Share:
     return Share(steps, dict(eager))
 
 
-def ways(max_num_seqs: int, gate: int | None) -> list[Replay]:
-    common = {"max_num_seqs": max_num_seqs, "gate": gate}
+def ways(max_num_seqs: int, limit: int | None) -> list[Replay]:
+    common = {"max_num_seqs": max_num_seqs, "limit": limit}
     return [
         Replay("v0.13.0", padding=False, **common),
         Replay("patched", **common),
@@ -150,14 +150,14 @@ def ways(max_num_seqs: int, gate: int | None) -> list[Replay]:
 
 def main() -> None:
     groups = load_traces(Path(sys.argv[1]))
-    print("| requests at once | gate | | decode steps | eager | why |")
+    print("| requests at once | limit | | decode steps | eager | why |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for max_num_seqs, gate in ((64, None), (64, 32), (64, 8), (16, None), (16, 8), (4, None)):
-            for how in ways(max_num_seqs, gate):
+        for max_num_seqs, limit in ((64, None), (64, 32), (64, 8), (16, None), (16, 8), (4, None)):
+            for how in ways(max_num_seqs, limit):
                 share = replay(how, groups, Path(folder))
                 why = ", ".join(f"{name} {count}" for name, count in sorted(share.eager.items()))
-                cells = (max_num_seqs, gate or "none", how.name, share.decode_steps, f"{share.percent:.1f} %", why)
+                cells = (max_num_seqs, limit or "none", how.name, share.decode_steps, f"{share.percent:.1f} %", why)
                 print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 

@@ -37,8 +37,8 @@ BROKEN = [
     (GRPO32, {}, [f"+{E}speculative_config.num_tokens=4"], r"speculative_config.num_tokens: vLLM has no such field"),
     (GRPO32, {}, [f"+{E}additional_config.enable_npu_graph=True"], r"enable_npu_graph: vLLM-Ascend reads no such"),
     # Types and values that veRL itself refuses.
-    (GRPO32, {}, ["trainer.nnodes=two"], r"a value has the wrong type"),
-    (CPU, {}, [f"{R}tensor_model_parallel_size=0"], r"a value has the wrong type, is 0 or is missing"),
+    (GRPO32, {}, ["trainer.nnodes=two"], r"trainer.nnodes = 'two' is no whole number of 1 or more"),
+    (CPU, {}, [f"{R}tensor_model_parallel_size=0"], r"tensor_model_parallel_size = 0 is no whole number of 1 or more"),
     (CPU, {}, [f"{R}name=???"], r"Missing mandatory value: .*rollout.name"),
     (GRPO32, {}, [f"{A}loss_agg_mode=tokens"], r"Invalid loss_agg_mode: tokens"),
     (GRPO32, {}, [f"{R}mode=sync"], r"Rollout mode 'sync' has been removed"),
@@ -75,9 +75,15 @@ BROKEN = [
     (GRPO32, {"VLLM_ENABLE_GRAPH_MODE": "0"}, [f"+{E}additional_config.enable_npugraph_ex=True"], r"MODE=0 with addit"),
     ("train_grpo_qwen3_4b_8gpu_gsm8k.sh", {"VLLM_ENABLE_GRAPH_MODE": "1"}, [], r"MODE=1 with rollout.enforce_eager"),
     (GRPO32, {"ASCEND_LAUNCH_BLOCKING": "1"}, [], r"enable_npugraph_ex with ASCEND_LAUNCH_BLOCKING=1"),
+    (GRPO32, {"GRAPH_SIZES": "0,4"}, [], r"rollout.cudagraph_capture_sizes\[0\] = 0 is no whole number"),
+    (GRPO32, {"GRAPH_SIZES": "abc"}, [], r"rollout.cudagraph_capture_sizes\[0\] = 'abc' is no whole number"),
+    (GRPO32, {"MAX_NUM_SEQS": "-1"}, [], r"rollout.max_num_seqs = -1 is no whole number"),
+    (GRPO32, {"MAX_NUM_SEQS": "x"}, [], r"rollout.max_num_seqs = 'x' is no whole number"),
+    (GRPO32, {}, [f"+{E}additional_config.enable_static_kernel=yes"], r"enable_static_kernel: 'yes' is neither True"),
+    (GRPO235, {"EP": "x"}, [], r"expert_model_parallel_size = 'x' is no whole number"),
     (GRPO32, {"DRAFT_TOKENS": "16"}, [], r"num_speculative_tokens=16: attention takes at most 15"),
     (GRPO235, {}, [f"+{E}additional_config.enable_one_token_graphs=True"], r"with data_parallel_size=4: ranks would"),
-    (GRPO32, {}, [f"+{E}compilation_config.cudagraph_mode=PIECEWISE"], r"with PIECEWISE it is turned off"),
+    (GRPO32, {}, [f"+{E}compilation_config.cudagraph_mode=PIECEWISE"], r"cudagraph_mode=PIECEWISE: that turns it off"),
     (GRPO32, {}, [f"{R}enforce_eager=True"], r"enable_npugraph_ex with rollout.enforce_eager=True"),
     (GRPO32, {}, [f"+{E}additional_config.npugraph_ex_config.enable=True"], r"npugraph_ex_config"),
     (GRPO32, {}, [f"{E}speculative_config.method=sma"], r"method = sma: the vLLM checkout has no such method"),
@@ -94,6 +100,10 @@ BROKEN = [
     (GRPO235, {}, [f"{T}moe_alltoall_overlap_comm=False"], r"USE_ALLTOALL_OVERLAP = 1, but .*overlap_comm = False"),
     (GRPO235, {"USE_ALLTOALL_OVERLAP": "yes"}, [], r"USE_ALLTOALL_OVERLAP = 'yes' is neither 0 nor 1"),
     (GRPO235, {"ALL_TO_ALL_RESHARD": "on"}, [], r"ALL_TO_ALL_RESHARD = 'on' is neither 0 nor 1"),
+    (
+        *(GRPO235, {"ALL_TO_ALL_RESHARD": "1"}, ["trainer.use_legacy_worker_impl=disable"]),
+        r"ALL_TO_ALL_RESHARD=1 does not work with trainer.use_legacy_worker_impl=disable, .*: set that to auto",
+    ),
     (
         *(GRPO235, {"ALL_TO_ALL_RESHARD": "1", "VLLM_ENABLE_EXPERT_PARALLEL": "0"}, []),
         r"ALL_TO_ALL_RESHARD=1 does not work with rollout.expert_parallel_size=1, .*: set VLLM_ENABLE_EXPERT",
@@ -122,9 +132,24 @@ def test_the_message(script, settings, overrides, message):
     assert any(re.search(message, line) for line in said), said
 
 
-def test_a_switch_that_is_no_switch():
-    with pytest.raises(UserError, match="VLLM_ENABLE_GRAPH_MODE = yes is neither 0 nor 1"):
-        check(ROOT / "internal" / GRPO32, VLLM_ENABLE_GRAPH_MODE="yes")
+@pytest.mark.parametrize(
+    ("script", "name", "value", "message"),
+    [
+        (GRPO32, "VLLM_ENABLE_GRAPH_MODE", "yes", "is neither 0 nor 1"),
+        (GRPO235, "VLLM_ENABLE_EXPERT_PARALLEL", "yes", "is neither 0 nor 1"),
+        (GRPO32, "DRAFT_TOKENS", "3.5", "is no whole number"),
+        (GRPO32, "DRAFT_TOKENS", "-1", "is no whole number"),
+        (GRPO32, "DRAFT_TOKENS", "x", "is no whole number"),
+    ],
+)
+def test_a_value_that_the_script_refuses(script, name, value, message):
+    with pytest.raises(UserError, match=f"exit code 2.*{name} = {value} {message}"):
+        check(ROOT / "internal" / script, **{name: value})
+
+
+def test_an_empty_switch_is_the_default():
+    found = check(ROOT / "internal" / GRPO235, ALL_TO_ALL_RESHARD="", VLLM_ENABLE_GRAPH_MODE="").findings
+    assert errors(found) == []
 
 
 def test_there_are_forty():

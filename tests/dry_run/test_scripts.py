@@ -52,7 +52,11 @@ def test_settings_come_from_the_environment_and_arguments():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, "FULL_DECODE_ONLY, batches of 4,8,16,32,48,64,96,128 tokens; 8 graphs with 512 attention calls, 4 MiB"),
+        ({}, "32,48,64,96,128,192,256,384,512 tokens; 12 graphs with 768 attention calls, 16 MiB"),
+        (
+            {"VLLM_SPECULATIVE_BATCH_SIZE_THRE": "32"},
+            "FULL_DECODE_ONLY, batches of 4,8,16,32,48,64,96,128 tokens; 8 graphs with 512 attention calls, 4 MiB",
+        ),
         ({"DRAFT_TOKENS": "0", "MAX_NUM_SEQS": "8"}, "FULL_DECODE_ONLY, batches of 1,2,4,8 tokens; 4 graphs"),
         ({"GRAPH_SIZES": "16,64"}, "batches of 16,64 tokens; 2 graphs with 128"),
     ],
@@ -117,7 +121,7 @@ def test_dry_run_of_the_launcher_starts_nothing(tmp_path):
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert "error: a value has the wrong type" in done.stdout
+    assert "error: trainer.nnodes = 'two' is no whole number" in done.stdout
     assert not (tmp_path / "outputs").exists()
 
 

@@ -1,17 +1,21 @@
 """MindSpeed's operators before Ray starts, and who holds the NPUs; the package and npu-smi are doubles."""
 
 import os
+import re
 import stat
 import sys
+import time
 
+import psutil
 import pytest
 
+from qwen3_rl.errors import UserError
 from qwen3_rl.launch.operators import precompile
 from qwen3_rl.launch.run import say_npu_processes
 from qwen3_rl.launch.settings import read_settings
 
 BUILDERS = """
-import os, pathlib, time
+import os, pathlib, subprocess, sys, time
 class Good:
     def load(self):
         pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"], "good").write_text(os.environ["MAX_JOBS"])
@@ -21,7 +25,12 @@ class Bad:
         raise RuntimeError("Error building extension 'gmm'")
 class Stuck:
     def load(self):
+        compiler = subprocess.Popen(["sleep", "60"])
+        pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"], "compiler").write_text(str(compiler.pid))
         time.sleep(60)
+class Coloured:
+    def load(self):
+        sys.exit("\\x1b[31mno compiler\\x07")
 """
 
 
@@ -47,9 +56,20 @@ def test_each_is_compiled_or_named_with_its_error(mindspeed, tmp_path):
 
 
 def test_one_that_never_ends_is_ended_and_its_lock_named(mindspeed, tmp_path):
-    (line,) = precompile(["Stuck"], mindspeed, tmp_path / "logs", 1)
-    assert line.startswith("warning: operator Stuck: not compiled within 1 s; see ")
+    (line,) = precompile(["Stuck"], mindspeed, tmp_path / "logs", 3)
+    assert line.startswith("warning: operator Stuck: not compiled within 3 s; see ")
     assert line.endswith(f"{tmp_path}/**/lock")
+    compiler = int((tmp_path / "compiler").read_text())
+    for _ in range(100):  # until whoever adopted it has collected it
+        if not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.05)
+    raise AssertionError("its compiler still runs")
+
+
+def test_the_quoted_line_does_not_steer_the_terminal(mindspeed, tmp_path):
+    (line,) = precompile(["Coloured"], mindspeed, tmp_path / "logs", 60)
+    assert line.startswith("warning: operator Coloured: [31mno compiler (exit 1; ")
 
 
 @pytest.mark.skipif("mindspeed" in sys.modules, reason="MindSpeed is installed")
@@ -61,6 +81,13 @@ def test_nothing_without_mindspeed(tmp_path):
 def test_none_means_none():
     assert read_settings({"MINDSPEED_OPERATORS": "none"}).operators() == []
     assert "GMMOpBuilder" in read_settings({}).operators()
+    assert read_settings({"MINDSPEED_OPERATORS": "B A B"}).operators() == ["B", "A"]
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "A,B", "-c"])
+def test_what_is_no_name(name):
+    with pytest.raises(UserError, match=f"MINDSPEED_OPERATORS='Good {re.escape(name)}': .*'{re.escape(name)}' is no"):
+        read_settings({"MINDSPEED_OPERATORS": f"Good {name}"})
 
 
 PROCESSES = """

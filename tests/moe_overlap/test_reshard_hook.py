@@ -19,10 +19,10 @@ def rollout(**changes):
     return config
 
 
-@pytest.mark.parametrize("value", [None, "0"])
+@pytest.mark.parametrize("value", [None, "", "0"])
 def test_off_by_default(monkeypatch, value):
     monkeypatch.delenv(SWITCH, raising=False)
-    if value:
+    if value is not None:
         monkeypatch.setenv(SWITCH, value)
     assert expert_reshard(rollout(name="sglang"), bridge=object()) is None
 

@@ -47,13 +47,19 @@ def test_without_the_switch_nothing_is_touched():
     assert resolved(engine, {"VLLM_ENABLE_GRAPH_MODE": "0"}, enforce_eager=True) == engine
 
 
+def test_without_drafts_the_limit_is_not_looked_at():
+    for limit in ("0", "4", "many"):
+        found = resolved({"additional_config": ON}, {"VLLM_SPECULATIVE_BATCH_SIZE_THRE": limit})
+        assert found["compilation_config"]["cudagraph_capture_sizes"][-1] == 16
+
+
 def compiled(**compilation):
     return {"additional_config": ON, "compilation_config": compilation}
 
 
 REFUSED = [
     ({"additional_config": ON}, {}, {"enforce_eager": True}, r"enable_npugraph_ex with rollout.enforce_eager=True"),
-    (compiled(cudagraph_mode="PIECEWISE"), {}, {}, r"enable_npugraph_ex needs cudagraph_mode .* with PIECEWISE"),
+    (compiled(cudagraph_mode="PIECEWISE"), {}, {}, r"enable_npugraph_ex with cudagraph_mode=PIECEWISE"),
     (compiled(mode=0), {}, {}, r"enable_npugraph_ex with compilation_config.mode=0"),
     (compiled(cudagraph_capture_sizes=[32]), {}, {}, r"size 32 is never reached: max_num_seqs \* 1 tokens are 16"),
     (compiled(cudagraph_capture_sizes=[8, 4]), {}, {}, r"not in rising order"),
@@ -110,6 +116,33 @@ REFUSED = [
         r"enable_one_token_graphs with data_parallel_size=2",
     ),
     ({"additional_config": {"npugraph_ex_config": {"enable": True}}}, {}, {}, r"npugraph_ex_config: .*0\.14"),
+    # Values that can't be meant, each under its own name.
+    ({}, {}, {"cudagraph_capture_sizes": [4, 0]}, r"rollout.cudagraph_capture_sizes\[1\] = 0 is no whole number of 1"),
+    ({}, {}, {"cudagraph_capture_sizes": [-4]}, r"capture_sizes\[0\] = -4 is no"),
+    ({}, {}, {"cudagraph_capture_sizes": [1.5]}, r"capture_sizes\[0\] = 1.5 is no"),
+    ({}, {}, {"cudagraph_capture_sizes": ["4 8"]}, r"capture_sizes\[0\] = '4 8' is no"),
+    (compiled(cudagraph_capture_sizes=5), {}, {}, r"compilation_config.cudagraph_capture_sizes = 5 is no list"),
+    (compiled(cudagraph_capture_sizes="4"), {}, {}, r"capture_sizes = '4' is no list"),
+    ({"compilation_config": "abc"}, {}, {}, r"compilation_config = 'abc' is no mapping"),
+    ({}, {}, {"max_num_seqs": 0}, r"^rollout.max_num_seqs = 0 is no"),
+    ({}, {}, {"max_num_seqs": "x"}, r"^rollout.max_num_seqs = 'x' is no"),
+    ({"speculative_config": {**SAM, "num_speculative_tokens": 3.5}}, {}, {}, r"num_speculative_tokens = 3.5 is no"),
+    ({"speculative_config": SAM}, {"VLLM_SPECULATIVE_BATCH_SIZE_THRE": "²"}, {}, r"_THRE = '²' is no number"),
+    ({"additional_config": {"enable_npugraph_ex": "yes"}}, {}, {}, r"config.enable_npugraph_ex: 'yes' is neither True"),
+    ({"additional_config": {**ON, "pad_graph_attention": 1}}, {}, {}, r"pad_graph_attention: 1 is neither True"),
+    ({"additional_config": {"ascend_compilation_config": 5}}, {}, {}, r"ascend_compilation_config: 5 is no mapping"),
+    (
+        {"additional_config": ON, "speculative_config": SAM},
+        {},
+        {"max_num_batched_tokens": 3},
+        r"^rollout.max_num_batched_tokens = 3 is less than the 4 tokens [^;]*: raise it \(next",
+    ),
+    (
+        {"additional_config": ON, "speculative_config": {**SAM, "num_speculative_tokens": 1000000}},
+        {},
+        {},
+        r"^enable_npugraph_ex with num_speculative_tokens=1000000[^;]*$",
+    ),
 ]
 
 

@@ -30,7 +30,7 @@ def check_sizes(k, max_num_seqs, draft_limit, one_token):
     sizes = capture_sizes(max_num_seqs, k, draft_limit, one_token)
     assert sizes == sorted(set(sizes))
     assert all(size % (k + 1) == 0 and 0 < size <= max_num_seqs * (k + 1) for size in sizes)
-    drafting = max_num_seqs if draft_limit is None else min(draft_limit, max_num_seqs)
+    drafting = min(draft_limit, max_num_seqs) if k and draft_limit is not None else max_num_seqs
     if drafting:
         assert drafting * (k + 1) in sizes  # the largest batch that is drafted for replays a graph
     if k and one_token and max_num_seqs > k:
@@ -41,6 +41,11 @@ def test_large_batches_that_are_not_drafted_for_have_no_drafting_graph():
     assert capture_sizes(128, 3, 32) == [4, 8, 16, 32, 48, 64, 96, 128]
     assert capture_sizes(128, 3, 32, one_token=True) == [4, 8, 12, 16, 24, 32, 48, 64, 96, 128]
     assert capture_sizes(128, 3, 0) == []
+
+
+@pytest.mark.parametrize("draft_limit", [None, 0, 32])
+def test_without_drafts_the_limit_means_nothing(draft_limit):
+    assert capture_sizes(64, 0, draft_limit) == request_counts(64)
 
 
 def test_what_graphs_hold():

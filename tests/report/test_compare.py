@@ -255,6 +255,7 @@ def test_a_name_does_not_steer_the_terminal(tmp_path, capsys):
         (["one", "folder"], "holds no metrics.jsonl, no train.log and no event file"),
         (["one", "one", "--label", "x"], "1 labels for 2 runs"),
         (["one", "one", "--label", "x", "--label", "x"], "the same label"),
+        (["one", "one", "--label", "x\x07", "--label", "x\x08"], "the same label"),
         (["one", "one", "--base", "y"], "no run has the label y"),
         (["one", "one", "--warmup", "9"], "one #1 has 3 steps, and 9 are left out as warm-up"),
         (["one", "one", "--warmup", "-1"], "--warmup is below 0"),
@@ -275,6 +276,30 @@ def test_curves_that_must_agree(tmp_path):
     paths = [str(write(tmp_path / f"{seed}.log", log(range(1, 4), seed=seed))) for seed in (0, 1)]
     assert main(["compare", *paths]) == 0
     assert main(["compare", *paths, "--must-agree"]) == 1
+
+
+def test_why_a_curve_that_nobody_logs_does_not_agree(tmp_path, capsys):
+    lines = "".join(step_line(s, older(values(s))) for s in (1, 2, 3))
+    run = str(write(tmp_path / "a.log", lines))
+    labels = ["--label", "a", "--label", "b"]
+    assert main(["compare", run, run, "--must-agree", *labels]) == 1
+    assert capsys.readouterr().err == "--must-agree: minus log-prob of the actor of b: not logged by both\n"
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308])
+def test_values_whose_sum_overflows(tmp_path, value):
+    huge = "".join(step_line(s, {**dict.fromkeys(values(s), value), "timing_s/step": 2.0}) for s in (1, 2, 3, 3))
+    found = result(tmp_path, write(tmp_path / "a.log", log((1, 2, 3))), write(tmp_path / "b.log", huge))
+    cell = found["metrics"]["timing_s/gen"][1]
+    assert (cell["median"], cell["count"], cell["bad"], cell["ratio"]) == (None, 0, 2, None)
+    assert found["runs"][1]["curves"]["timing_s/gen"] == [[1, None], [2, None], [3, None]]
+    assert not [warning for warning in found["warnings"] if "restarted" in warning]
+
+
+def test_a_list_of_trees_in_another_encoding(tmp_path):
+    write(tmp_path / "train.log", log((1, 2, 3)))
+    (tmp_path / "trees.txt").write_bytes(b"verl 0.7.1   6 patches  23a6498f90d6  /caf\xe9/verl\n")
+    assert read_run(tmp_path).versions == {"verl": "0.7.1 (23a6498f90d6)"}
 
 
 def test_one_step_without_warmup(tmp_path):

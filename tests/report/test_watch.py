@@ -55,6 +55,13 @@ def test_the_time_to_the_end(tmp_path):
     assert not follower.done
 
 
+@pytest.mark.parametrize(("total", "seconds"), [(999999999999999, 60.0), (10, 1e99), (10, 1e308), (10, float("nan"))])
+def test_an_end_that_no_calendar_has(tmp_path, total, seconds):
+    step = step_line(1, values(1) | {"timing_s/step": seconds})
+    follower = follow(tmp_path / "train.log", f"Total training steps: {total}\n" + step)
+    assert progress(follower.console, datetime(2026, 11, 30)) == f"step 1 of {total}"
+
+
 def test_once(tmp_path, capsys):
     (tmp_path / "train.log").write_text(log(range(1, 31)))
     assert main(["watch", str(tmp_path), "--rows", "3", "--once"]) == 0

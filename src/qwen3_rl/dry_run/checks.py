@@ -165,9 +165,6 @@ def speculation(job: Job) -> Iterator[Finding]:
         yield error("speculative_config needs a method and num_speculative_tokens of 1 or more")
     if job.rollout("repetition_penalty", 1.0) != 1.0:
         yield warning("with rollout.repetition_penalty vLLM does not speculate")
-    limit = job.environment.get(DRAFT_LIMIT, "")
-    if limit not in ("", "-1") and not limit.isdigit():
-        yield error(f"{DRAFT_LIMIT} = {limit!r} is no number of requests, nor -1 for any")
 
 
 def graphs(job: Job) -> Iterator[Finding]:
@@ -224,11 +221,13 @@ def context_parallel(job: Job) -> Iterator[Finding]:
 def expert_communication(job: Job) -> Iterator[Finding]:
     if job.is_megatron:
         yield from map(error, contradictions(job.megatron_settings, job.environment))
-        switch = job.environment.get(SWITCH, "0")
+        switch = job.environment.get(SWITCH) or "0"
         if switch not in ("0", "1"):
             yield error(f"{SWITCH} = {switch!r} is neither 0 nor 1")
         if switch == "1":
-            for wrong, next_step in objections(job.rollout_settings, bool(job.megatron("use_mbridge", False))):
+            legacy = job.get("trainer.use_legacy_worker_impl") != "disable"
+            bridge = bool(job.megatron("use_mbridge", False))
+            for wrong, next_step in objections(job.rollout_settings, bridge, legacy):
                 yield error(f"{SWITCH}=1 does not work with {wrong}: {next_step}")
 
 

@@ -7,11 +7,22 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from qwen3_rl.dry_run.model import ModelShape
-from qwen3_rl.npugraph.settings import GraphSettings, read_settings
+from qwen3_rl.npugraph.settings import GraphSettings, read_settings, whole
 
 ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
 ENGINE = f"{ROLLOUT}.engine_kwargs.vllm"
+# Whole numbers of 1 or more, where they are set at all.
+COUNTS = (
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "data.train_batch_size"),
+    *("data.max_prompt_length", "data.max_response_length", f"{ACTOR}.ppo_mini_batch_size"),
+    *(f"{ROLLOUT}.{name}" for name in ("n", "max_num_seqs", "max_num_batched_tokens")),
+    *(f"{ROLLOUT}.{kind}_parallel_size" for kind in ("tensor_model", "data", "expert")),
+    *(
+        f"{ACTOR}.megatron.{kind}_parallel_size"
+        for kind in ("tensor_model", "pipeline_model", "context", "expert_model", "expert_tensor")
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,13 @@ class Job:
         """The value at ``key``; ``default`` where it is absent or null."""
         value = OmegaConf.select(self.config, key, throw_on_missing=False)
         return default if value is None else value
+
+    def check_values(self) -> None:
+        """Raises UserError naming a setting whose value can't be read, so that checks need not."""
+        for key in COUNTS:
+            if (value := self.get(key)) is not None:
+                whole(key, value)
+        self.graph_settings  # noqa: B018
 
     def actor(self, key: str, default: Any = None) -> Any:
         return self.get(f"{ACTOR}.{key}", default)
@@ -105,7 +123,7 @@ class Job:
     @cached_property
     def draft_tokens(self) -> int:
         """Draft tokens a request and step, 0 without speculation."""
-        return int(self.engine("speculative_config.num_speculative_tokens", 0))
+        return self.graph_settings.k
 
     @cached_property
     def stage_layers(self) -> list[int] | None:

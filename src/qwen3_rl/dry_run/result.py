@@ -14,6 +14,7 @@ from qwen3_rl.dry_run.keys import compose_config
 from qwen3_rl.dry_run.memory import DIE, GIB, Estimate, estimate
 from qwen3_rl.dry_run.model import shape_of
 from qwen3_rl.dry_run.upstream import verl_validation, vllm_speculation
+from qwen3_rl.errors import UserError
 from qwen3_rl.npugraph.settings import DEFAULT_MODE
 from qwen3_rl.npugraph.sizes import graph_cost, one_token_sizes
 
@@ -46,6 +47,7 @@ def dry_run(command: Command, frameworks: Path, die: float | None = None) -> Res
     job = Job(config, command.module, command.environment, shape)
     try:
         OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
+        job.check_values()
         found += verl_validation(job) if not errors(found) else []
         found += run_checks(job)
         found += vllm_speculation(job, frameworks)
@@ -54,6 +56,9 @@ def dry_run(command: Command, frameworks: Path, die: float | None = None) -> Res
         memory = estimate(job, die)
     except (TypeError, ValueError, KeyError, ZeroDivisionError, OmegaConfBaseException) as error:
         found.append(Finding("error", f"a value has the wrong type, is 0 or is missing: {error}"))
+        return Result(command, config, job, found, None, model, readable=False)
+    except UserError as error:
+        found.append(Finding("error", f"{error.what}: {error.next_step}"))
         return Result(command, config, job, found, None, model, readable=False)
     found += _too_large(memory, die, job) if memory and device != "cpu" else []
     return Result(command, config, job, found, memory, model)

@@ -8,6 +8,7 @@ Run as a module with an operator builder's name, it compiles that one.
 
 import importlib.util
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -45,14 +46,15 @@ def precompile(names: list[str], env: dict[str, str], logs: Path, seconds: float
             if process.poll() == 0:
                 yield f"operator {name}: ready after {took:.0f} s"
             elif process.poll() is None:
-                process.kill()
+                processes.signal_group(process, signal.SIGKILL)  # ninja and the compilers too
                 process.wait()
                 # torch waits for the lock of a compilation that was killed without end.
                 cache = env.get("TORCH_EXTENSIONS_DIR") or "~/.cache/torch_extensions"
                 yield f"warning: operator {name}: not compiled within {seconds:.0f} s; see {log}, and {cache}/**/lock"
             else:
                 said = log.read_text(errors="replace").strip().splitlines() or ["no output"]
-                yield f"warning: operator {name}: {said[-1]} (exit {process.returncode}; {log})"
+                last = "".join(filter(str.isprintable, said[-1]))
+                yield f"warning: operator {name}: {last} (exit {process.returncode}; {log})"
         time.sleep(0.05)
 
 

@@ -1,6 +1,6 @@
 """The launcher's settings: environment variables, as an env script exports them."""
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from qwen3_rl.errors import UserError
 
@@ -28,9 +28,17 @@ class Settings(BaseModel):
     run_name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     outputs_dir: str = Field("outputs", min_length=1)
 
+    @field_validator("mindspeed_operators")
+    @classmethod
+    def _names(cls, value: str) -> str:
+        for name in value.split():
+            if not name.isidentifier():
+                raise ValueError(f"{name!r} is no builder's name")
+        return value
+
     def operators(self) -> list[str]:
-        """The builders' names."""
-        return [name for name in self.mindspeed_operators.split() if name != "none"]
+        """The builders' names, each once."""
+        return list(dict.fromkeys(name for name in self.mindspeed_operators.split() if name != "none"))
 
 
 def read_settings(env: dict[str, str]) -> Settings:

@@ -22,7 +22,7 @@ def expert_reshard(rollout, bridge) -> "ExpertReshard | None":
 
     Raises UserError where the switch would do nothing or the rollout places experts in another way.
     """
-    value = os.environ.get(SWITCH, "0")
+    value = os.environ.get(SWITCH) or "0"
     if value == "0":
         return None
     if value != "1":

@@ -58,9 +58,14 @@ OTHER_VERSIONS = {
 
 
 def wrong_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(key, why) of each key that 0.13.0 with our patches does not read; a key inside another with a dot."""
+    """(key, why) of each key that 0.13.0 with our patches does not read or misreads; a nested one with a dot."""
     known = UPSTREAM | OURS
     inner = config.get(COMPILATION)
+    if COMPILATION in config and not isinstance(inner, Mapping):
+        yield COMPILATION, f"{inner!r} is no mapping: give it keys, or leave it out"
+    for key in sorted(OURS | {SWITCH}):
+        if key in config and not isinstance(config[key], bool):
+            yield key, f"{config[key]!r} is neither True nor False, and vLLM-Ascend would take any text as on: set one"
     names = [(key, known) for key in config]
     names += [(f"{COMPILATION}.{key}", COMPILATION_KEYS) for key in (inner if isinstance(inner, Mapping) else ())]
     for name, allowed in names:
@@ -75,6 +80,6 @@ def wrong_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def check_keys(config: Mapping[str, Any] | None) -> None:
-    """Raises ValueError naming the keys that nobody reads. Called where vLLM-Ascend reads `additional_config`."""
+    """Raises ValueError naming the keys of `wrong_keys`. Called where vLLM-Ascend reads `additional_config`."""
     if wrong := [f"additional_config.{key}: {why}" for key, why in wrong_keys(config or {})]:
         raise ValueError("; ".join(wrong))

@@ -23,11 +23,12 @@ def capture_sizes(max_num_seqs: int, k: int = 0, draft_limit: int | None = None,
     """Tokens of the batches that graphs are captured for: multiples of k + 1, in rising order.
 
     max_num_seqs: requests at once. k: draft tokens of a request, 0 without speculation. draft_limit: larger batches are
-    not drafted for (None: any is). one_token: batches in which every request has one token replay graphs as well; such
-    a graph holds as many requests as tokens, so it may have no more tokens than max_num_seqs.
+    not drafted for (None: any is), which means nothing without drafts. one_token: batches in which every request has
+    one token replay graphs as well; such a graph holds as many requests as tokens, so it may have no more tokens than
+    max_num_seqs.
     """
     width = k + 1
-    drafting = max_num_seqs if draft_limit is None else min(draft_limit, max_num_seqs)
+    drafting = min(draft_limit, max_num_seqs) if k and draft_limit is not None else max_num_seqs
     sizes = {width * count for count in request_counts(drafting)} if drafting else set()
     if k and one_token:
         fitting = max_num_seqs // width * width

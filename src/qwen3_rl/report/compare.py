@@ -35,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=f"mean relative error at which curves still agree (default: {TOLERANCE})",
     )
-    parser.add_argument("--must-agree", action="store_true", help="exit with 1 unless all curves of all runs agree")
+    parser.add_argument(
+        "--must-agree",
+        action="store_true",
+        help="exit with 1, and say why, unless all curves that agreement is "
+        "measured by are logged by all runs and agree",
+    )
     parser.add_argument(
         "--out", type=Path, help="write compare.md, compare.csv, compare.json, curves.png and report.html there"
     )
@@ -52,22 +57,24 @@ def run(args: argparse.Namespace) -> int:
     show(comparison)
     if args.out:
         write(comparison, args.out)
-    agreed = all(one.verdict == "agrees" for one in comparison.agreement)
-    return 0 if agreed or not args.must_agree else 1
+    apart = [one for one in comparison.agreement if args.must_agree and one.verdict != "agrees"]
+    for one in apart:
+        print(f"--must-agree: {one.metric.label} of {one.run}: {one.verdict}", file=sys.stderr)
+    return 1 if apart else 0
 
 
 def set_labels(runs: list[Run], given: list[str]) -> None:
     """Given labels, else the names of the files, told apart by their folders where two are alike."""
     if given and len(given) != len(runs):
         raise UserError(f"{len(given)} labels for {len(runs)} runs", "give --label once for each run, or not at all")
-    labels = given or [run.label for run in runs]
+    labels = [printable(label) for label in given or [run.label for run in runs]]
     if not given:
-        labels = [str(r.path) if Counter(labels)[n] > 1 else n for r, n in zip(runs, labels, strict=True)]
+        labels = [printable(str(r.path)) if Counter(labels)[n] > 1 else n for r, n in zip(runs, labels, strict=True)]
         labels = [f"{n} #{i + 1}" if Counter(labels)[n] > 1 else n for i, n in enumerate(labels)]
     if len(set(labels)) < len(labels):
         raise UserError("two runs have the same label", "give each its own --label")
     for one, label in zip(runs, labels, strict=True):
-        one.label = printable(label)
+        one.label = label
 
 
 def printable(text: str) -> str:

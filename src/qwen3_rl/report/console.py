@@ -24,7 +24,7 @@ VERSIONS = {
     "vllm": re.compile(r"LLM engine \(v([\w.+-]+)\)"),
     "transformers": re.compile(r'"transformers_version": "([^"]+)"'),
 }
-TOTAL = re.compile(r"Total training steps: (\d+)")
+TOTAL = re.compile(r"Total training steps: (\d{1,18})")
 
 
 class Lines:

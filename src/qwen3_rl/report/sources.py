@@ -65,7 +65,7 @@ def _folder(folder: Path) -> Run:
         else:
             raise UserError(f"{folder} holds no {METRICS}, no {TRAIN_LOG} and no event file", A_RUN)
     if (folder / TREES).is_file():
-        for line in (folder / TREES).read_text().splitlines():
+        for line in (folder / TREES).read_text(errors="replace").splitlines():
             run.versions |= versions(line)
     run.label, run.path = folder.absolute().name, folder
     return run

@@ -1,9 +1,12 @@
 """What a run logged, one record a training step: validation joined, restarts resolved."""
 
+import math
 from array import array
 from collections.abc import Iterator
 
 from qwen3_rl.report.names import KEPT, RATE, STEP, TOKENS, is_training
+
+LARGEST = 1e100  # of a metric; beyond it is as good as infinite, and sums overflow
 
 
 class Steps:
@@ -49,6 +52,9 @@ class KeptSteps(Steps):
         super().__init__()
         self._layouts: dict[tuple[str, ...], int] = {}  # the names of a record, and their number
         self._names: list[tuple[str, ...]] = [()]
+
+    def add(self, step: int, data: dict[str, float]) -> None:
+        super().add(step, {name: math.copysign(math.inf, n) if abs(n) > LARGEST else n for name, n in data.items()})
 
     def _get(self, step: int) -> dict:
         layout, values = self._records.get(step, (0, ()))

@@ -71,8 +71,12 @@ def progress(console: Console, now: datetime) -> str:
     recent = [value for value in list(values(console, STEP).values())[-RECENT:] if math.isfinite(value)]
     if not recent or not console.total:
         return said
-    left = timedelta(seconds=round(median(recent) * max(0, console.total - steps[-1])))
-    return f"{said}, {left} to go at {median(recent):.1f} s a step, until {now + left:%Y-%m-%d %H:%M}"
+    try:
+        left = timedelta(seconds=round(median(recent) * max(0, console.total - steps[-1])))
+        end = f"{now + left:%Y-%m-%d %H:%M}"
+    except OverflowError:  # beyond what a calendar has
+        return said
+    return f"{said}, {left} to go at {median(recent):.1f} s a step, until {end}"
 
 
 def table(console: Console, rows: int) -> Table:
