@@ -210,7 +210,7 @@ def complaint(hf: Path, target: Path, capsys, *options: str) -> str:
 
 
 def test_two_conversions_at_once(moe, tmp_path, monkeypatch, capsys):
-    """The second begins while the first writes, and when it has just given the folder its name."""
+    """The second begins while the first writes."""
     target, write_shard, codes = tmp_path / "mcore", command.write_shard, []
 
     def second(*args):
