@@ -8,6 +8,7 @@ Exit codes: 0 done; 1 the command found what it looks for to be wrong; 2 wrong u
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import sys
@@ -41,15 +42,19 @@ def main(argv: list[str] | None = None) -> int:
         epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input.",
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (module, help_text) in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=help_text, description=help_text[0].upper() + help_text[1:] + ".")
-        if argv[:1] == [name]:
-            command = importlib.import_module(module)
-            command.add_arguments(sub)
-            sub.set_defaults(run=command.run)
-    args = parser.parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files need not be text, nor the encoding able to show them
+            stream.reconfigure(errors="backslashreplace")
     try:
         with as_user_errors():
+            for name, (module, help_text) in COMMANDS.items():
+                description = help_text[0].upper() + help_text[1:] + "."
+                sub = subparsers.add_parser(name, help=help_text, description=description)
+                if argv[:1] == [name]:
+                    command = importlib.import_module(module)
+                    command.add_arguments(sub)
+                    sub.set_defaults(run=command.run)
+            args = parser.parse_args(argv)
             code = args.run(args)
             sys.stdout.flush()
             return code

@@ -1,10 +1,14 @@
 """The numbers of a model that checks and estimates need, from its config.json or from what its publisher states."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel, NonNegativeInt, PositiveInt
+
+from qwen3_rl import typed_json
 from qwen3_rl.errors import UserError
+
+ADVICE = "take the config.json that belongs to the model"
 
 
 @dataclass(frozen=True)
@@ -74,29 +78,53 @@ def shape_of(path: Path) -> tuple[ModelShape | None, str]:
     """
     file = path / "config.json"
     if file.is_file():
-        try:
-            return _read(json.loads(file.read_text())), str(file)
-        except (ValueError, KeyError) as error:
-            raise UserError(f"{file}: {error!r}", "take the config.json that belongs to the model") from error
+        return _shape(read_config(file), file), str(file)
     for name, shape in PUBLISHED.items():
         if path.name.startswith(name):
             return shape, f"published numbers of {name}, because {path} has no config.json"
     return None, f"nothing is known of the model: {path} has no config.json"
 
 
-def _read(config: dict) -> ModelShape:
-    heads = config["num_attention_heads"]
+class Config(BaseModel):
+    """What is used of a config.json; names, meanings and defaults are transformers'."""
+
+    num_attention_heads: PositiveInt
+    num_hidden_layers: PositiveInt
+    hidden_size: PositiveInt
+    num_key_value_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    intermediate_size: PositiveInt
+    vocab_size: PositiveInt
+    max_position_embeddings: PositiveInt
+    tie_word_embeddings: bool = False
+    num_experts: NonNegativeInt = 0
+    num_experts_per_tok: NonNegativeInt = 0
+    moe_intermediate_size: NonNegativeInt = 0
+    architectures: list[str] | None = None
+    attention_bias: bool = False
+    mlp_only_layers: list[int] | None = None
+    decoder_sparse_step: int = 1
+
+
+def read_config(file: Path) -> Config:
+    """Raises UserError naming the first key that is not what transformers takes."""
+    return typed_json.parse(Config, file, file.read_bytes(), ADVICE)
+
+
+def _shape(config: Config, file: Path) -> ModelShape:
+    if config.num_experts and not config.moe_intermediate_size:
+        raise UserError(f"{file}: {config.num_experts} experts, but moe_intermediate_size is missing or 0", ADVICE)
     return ModelShape(
-        layers=config["num_hidden_layers"],
-        hidden=config["hidden_size"],
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads", heads),
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        ffn=config["intermediate_size"],
-        vocab=config["vocab_size"],
-        max_positions=config["max_position_embeddings"],
-        tied=config.get("tie_word_embeddings", False),
-        experts=config.get("num_experts", 0),
-        experts_per_token=config.get("num_experts_per_tok", 0),
-        expert_ffn=config.get("moe_intermediate_size", 0),
+        layers=config.num_hidden_layers,
+        hidden=config.hidden_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads or config.num_attention_heads,
+        head_dim=config.head_dim or config.hidden_size // config.num_attention_heads,
+        ffn=config.intermediate_size,
+        vocab=config.vocab_size,
+        max_positions=config.max_position_embeddings,
+        tied=config.tie_word_embeddings,
+        experts=config.num_experts,
+        experts_per_token=config.num_experts_per_tok,
+        expert_ffn=config.moe_intermediate_size,
     )

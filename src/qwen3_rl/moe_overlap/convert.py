@@ -6,6 +6,8 @@ goes on at the first file that is not whole. The folder gets its name when every
 """
 
 import argparse
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -14,8 +16,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from qwen3_rl.dry_run.model import ModelShape, shape_of
+from pydantic import BaseModel, ValidationError
+
+from qwen3_rl import typed_json
+from qwen3_rl.dry_run.model import ModelShape, read_config, shape_of
 from qwen3_rl.errors import UserError
 from qwen3_rl.moe_overlap import torch_dist
 from qwen3_rl.moe_overlap.source import Shard, open_model
@@ -25,6 +31,23 @@ from qwen3_rl.moe_overlap.torch_dist import Checkpoint, Written
 ARCHITECTURES = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
 BLOCK_OVERHEAD = 2048  # bytes that torch.save adds to a block, rounded up
 MANIFEST = "manifest.json"
+LOCK = "convert.lock"
+
+
+class Record(BaseModel):
+    """What lies beside a file that is whole: of which weights it is, its size, what is in it by Hugging Face name."""
+
+    key: str
+    bytes: int
+    tensors: dict[str, Written]
+
+
+class Manifest(BaseModel):
+    """What a checkpoint was made of. ``sha256`` is that of each tensor's bytes, by Hugging Face name."""
+
+    source: str
+    model: dict[str, Any]
+    sha256: dict[str, str]
 
 
 def read_layout(folder: Path) -> Layout:
@@ -32,21 +55,16 @@ def read_layout(folder: Path) -> Layout:
     file = folder / "config.json"
     if not file.is_file():
         raise UserError(f"{folder} has no config.json", "name a Hugging Face model's folder")
-    try:
-        config = json.loads(file.read_text())
-        architectures = config.get("architectures") or ["none"]
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"{file}: {error!r}", "take the config.json that belongs to the model") from error
-    if architectures[0] not in ARCHITECTURES:
-        raise UserError(f"{file}: architecture {architectures[0]}", f"convert one of {', '.join(ARCHITECTURES)}")
-    moe = architectures[0] == "Qwen3MoeForCausalLM"
-    if config.get("attention_bias") or (
-        moe and (config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1)
-    ):
+    config = read_config(file)
+    architecture = (config.architectures or ["none"])[0]
+    if architecture not in ARCHITECTURES:
+        raise UserError(f"{file}: architecture {architecture}", f"convert one of {', '.join(ARCHITECTURES)}")
+    moe = architecture == "Qwen3MoeForCausalLM"
+    if config.attention_bias or (moe and (config.mlp_only_layers or config.decoder_sparse_step != 1)):
         raise UserError(f"{file}: attention biases or dense layers among those with experts", "these are not converted")
     shape, _ = shape_of(folder)
     if moe != bool(shape.experts):
-        raise UserError(f"{file}: {architectures[0]} with {shape.experts} experts", "take the model's own config.json")
+        raise UserError(f"{file}: {architecture} with {shape.experts} experts", "take the model's own config.json")
     return Layout(shape)
 
 
@@ -93,12 +111,15 @@ def record_of(file: Path, shard: Shard, key: str) -> dict[str, Written] | None:
     record = file.with_suffix(".json")
     if not (file.is_file() and record.is_file()):
         return None
-    known = json.loads(record.read_text())
-    if known["key"] != key:
+    try:
+        known = Record.model_validate_json(record.read_bytes())
+    except ValidationError:
+        return None
+    if known.key != key:
         raise UserError(
             f"{file.parent} was begun from other weights than {shard.file}", f"remove {file.parent} to begin anew"
         )
-    return torch_dist.from_json(known["tensors"]) if file.stat().st_size == known["bytes"] else None
+    return known.tensors if file.stat().st_size == known.bytes else None
 
 
 def write_shard(file: Path, shard: Shard, layout: Layout, key: str) -> None:
@@ -113,11 +134,11 @@ def write_shard(file: Path, shard: Shard, layout: Layout, key: str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
     except (OSError, RuntimeError) as error:  # torch turns a failed write into the latter
-        why = error if isinstance(error, OSError) else error.__context__ or error
-        raise UserError(f"{shard.file} -> {part}: {why}", "mend that, then run the same command again") from error
-    record = {"key": key, "bytes": part.stat().st_size, "tensors": torch_dist.to_json(written)}
+        reason = torch_dist.why(error)
+        raise UserError(f"{shard.file} -> {part}: {reason}", "mend that, then run the same command again") from error
+    record = Record(key=key, bytes=part.stat().st_size, tensors=written)
     part.replace(file)
-    torch_dist.put(file.with_suffix(".json"), json.dumps(record).encode())
+    torch_dist.put(file.with_suffix(".json"), record.model_dump_json().encode())
 
 
 def check_space(folder: Path, shards: list[Shard], layout: Layout) -> None:
@@ -133,10 +154,34 @@ def check_space(folder: Path, shards: list[Shard], layout: Layout) -> None:
         )
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other conversions off ``folder``. Raises UserError if one writes it."""
+    file = folder / LOCK
+    with file.open("ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another conversion writes {folder}", "wait for its end") from error
+        if not (file.exists() and os.path.samestat(file.stat(), os.fstat(stream.fileno()))):
+            raise UserError(f"another conversion wrote {folder}", "run the same command again")
+        yield
+
+
 def convert(source: Path, target: Path, layout: Layout, shards: list[Shard]) -> None:
     """Writes ``target``, which appears when it is whole; ``target``.partial is what a killed run leaves."""
     partial = target.with_name(target.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
+    names = sorted(file.name for file in partial.iterdir())
+    if names and not any(name == LOCK or name.startswith("__0_") for name in names):
+        raise UserError(f"{partial} holds {names[0]}, which is no conversion's", f"move {partial} away")
+    with locked(partial):
+        if target.exists():
+            raise UserError(f"{target}: another conversion has just written it", "run the same command again")
+        _convert(source, target, partial, layout, shards)
+
+
+def _convert(source: Path, target: Path, partial: Path, layout: Layout, shards: list[Shard]) -> None:
     (partial / ".metadata").unlink(missing_ok=True)
     config = hashlib.sha256(json.dumps(asdict(layout.model), sort_keys=True).encode()).hexdigest()
     parts = [(partial / f"__0_{n}.distcp", shard, f"{config} {shard.identity}") for n, shard in enumerate(shards)]
@@ -151,31 +196,56 @@ def convert(source: Path, target: Path, layout: Layout, shards: list[Shard]) -> 
     tensors = {name: one.sha256 for written in files.values() for name, one in written.items()}
     manifest = {"source": str(source), "model": asdict(layout.model), "sha256": dict(sorted(tensors.items()))}
     torch_dist.put(partial / MANIFEST, json.dumps(manifest, indent=1).encode())
-    torch_dist.finish(partial, files, layout.extra_states())
+    torch_dist.finish(partial, files, contents(layout, shards))
     partial.replace(target)
     for file in files:
         (target / file).with_suffix(".json").unlink()
+    (target / LOCK).unlink()
 
 
-def differences(target: Path, layout: Layout, shards: list[Shard]) -> Iterator[str]:
-    """What in the checkpoint, read as it lies there, differs from the source's bytes or from the manifest."""
+def contents(layout: Layout, shards: list[Shard]) -> torch_dist.State:
+    dtypes = {name: stored.dtype for shard in shards for name, stored in shard.tensors.items()}
+    tensors = ((tensor, dtypes[name]) for name, tensor in layout.tensors.items())
+    return torch_dist.contents(tensors, layout.extra_states())
+
+
+def open_checkpoint(target: Path, layout: Layout, shards: list[Shard]) -> tuple[Checkpoint, Manifest]:
+    """Raises UserError if ``target`` is anything but a whole checkpoint of such a model; weights are not read."""
+    if not (target / ".metadata").is_file():
+        raise UserError(f"{target} exists and is no finished checkpoint", torch_dist.again(target))
+    file, advice = target / MANIFEST, torch_dist.again(target)
+    if not file.is_file():
+        raise UserError(f"{target} has no {MANIFEST}: it is not of this command", advice)
+    manifest = typed_json.parse(Manifest, file, file.read_bytes(), advice)
+    for name, value in asdict(layout.model).items():
+        if manifest.model.get(name) != value:
+            raise UserError(f"{target}: another model, with {name} {manifest.model.get(name)}, not {value}", advice)
+    if names := sorted(manifest.sha256.keys() ^ layout.tensors.keys()):
+        raise UserError(f"{file}: it and the model differ in {names[0]} ({len(names)} such)", advice)
     checkpoint = Checkpoint(target)
-    try:
-        known = json.loads((target / MANIFEST).read_text())["sha256"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{target / MANIFEST} cannot be read: {error}", "convert again") from error
-    for key, whole, blocks in checkpoint.sizes():
-        if whole != blocks:
-            yield f"{key}: {blocks} of {whole} elements"
+    checkpoint.compare(contents(layout, shards))
+    return checkpoint, manifest
+
+
+def differences(checkpoint: Checkpoint, manifest: Manifest, layout: Layout, shards: list[Shard]) -> Iterator[str]:
+    """Which tensors, read as they lie there, differ from the source's bytes or from the manifest."""
     for shard in shards:
         for name, stored in shard.tensors.items():
             if name in layout.ignored:
                 continue
-            kept = torch_dist.sha256(checkpoint.read(layout.tensors[name]))
+            kept = torch_dist.sha256(checkpoint.read(layout.tensors[name], stored.dtype))
             if kept != torch_dist.sha256(stored.read()):
                 yield f"{name}: the checkpoint holds other numbers than {stored.file.name}"
-            elif kept != known.get(name):
+            elif kept != manifest.sha256[name]:
                 yield f"{name}: the manifest has another checksum"
+
+
+def stages(text: str) -> list[int]:
+    """The layers of each stage. Raises argparse's error."""
+    numbers = text.split(",")
+    if not all(number.isdecimal() and int(number) for number in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is not one number above 0 a stage, as in 2,1")
+    return [int(number) for number in numbers]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -187,38 +257,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--tp-size", "--tp_size", type=int, default=1)
     job.add_argument("--ep-size", "--ep_size", type=int, default=1)
     job.add_argument("--pp-size", "--pp_size", type=int, default=1)
-    job.add_argument(
-        "--layers-per-stage",
-        type=lambda text: [int(number) for number in text.split(",")],
-        metavar="N,N,...",
-        help="where they are not equal",
-    )
+    job.add_argument("--layers-per-stage", type=stages, metavar="N,N,...", help="where they are not equal")
     parser.add_argument(
         "--use_cpu_initialization", action="store_true", help="as in veRL's script; this one needs no accelerator ever"
     )
 
 
+def check_target(target: Path) -> None:
+    """Raises UserError for what cannot become a folder's name."""
+    if "\0" in str(target) or target.name in ("", ".."):
+        raise UserError(f"--output-path {str(target)!r} does not end in a name", "name the checkpoint's folder")
+    if target.is_symlink() and not target.exists():
+        raise UserError(f"{target} is a link to nothing", torch_dist.again(target))
+
+
 def run(args: argparse.Namespace) -> int:
     source, target = args.hf_model_path, args.output_path
+    check_target(target)
     layout = read_layout(source)
     check_fit(layout.model, args)
     shards = open_model(source)
     compare(layout, shards, source)
-    if target.exists() and not (target / ".metadata").is_file():
-        raise UserError(f"{target} exists and is no finished checkpoint", "name another folder, or remove it")
-    if target.exists():
-        print(f"{target}: already there")
-    else:
+    if new := not target.exists():
         convert(source, target, layout, shards)
-        print(f"{target}: {len(layout.tensors)} tensors")
+    known = open_checkpoint(target, layout, shards)
+    print(f"{target}: {len(layout.tensors)} tensors" if new else f"{target}: already there")
     if not args.verify:
         return 0
-    found = list(differences(target, layout, shards))
+    found = list(differences(*known, layout, shards))
+    if not found:
+        print(f"{target}: verified")
+        return 0
     for line in found:
         print(line, file=sys.stderr)
-    print(
-        f"{target}: {len(found)} of {len(layout.tensors)} tensors differ from {source}"
-        if found
-        else f"{target}: verified"
-    )
-    return 1 if found else 0
+    print(f"{target}: {len(found)} of {len(layout.tensors)} tensors differ from {source}")
+    print(f" next: {torch_dist.again(target)}", file=sys.stderr)
+    return 1

@@ -5,17 +5,42 @@ The safetensors format: 8 bytes little-endian length, a JSON header {name: {dtyp
 """
 
 import hashlib
-import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
+from qwen3_rl import typed_json
 from qwen3_rl.errors import UserError
 
 DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 AGAIN = "download the model's files again"
 MOST_HEADER_BYTES = 100_000_000  # the format's own limit
+
+
+class Entry(BaseModel):
+    """A tensor in a header. The offsets count from the header's end, in bytes."""
+
+    dtype: str
+    shape: list[NonNegativeInt]
+    data_offsets: tuple[NonNegativeInt, NonNegativeInt]
+
+
+class Header(BaseModel):
+    """A file's header: an entry for each tensor, and what its writer remarks."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Entry]
+    remarks: Any = Field(None, alias="__metadata__")
+
+
+class Index(BaseModel):
+    """model.safetensors.index.json: the file of each tensor."""
+
+    weight_map: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,28 +82,22 @@ def open_shard(file: Path) -> Shard:
         if total < 8 or length > min(total - 8, MOST_HEADER_BYTES):
             raise UserError(f"{file} is truncated, or no safetensors file: {total} bytes", AGAIN)
         header = stream.read(length)
-    try:
-        entries = json.loads(header)
-        entries.pop("__metadata__", None)
-        tensors = {name: _stored(file, 8 + length, entry) for name, entry in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file}: its header cannot be read: {error!r}", AGAIN) from error
+    entries = typed_json.parse(Header, file, header, AGAIN).__pydantic_extra__
+    tensors = {name: _stored(file, 8 + length, name, entry) for name, entry in entries.items()}
     end = max((tensor.begin + tensor.size for tensor in tensors.values()), default=8 + length)
     if end != total:
         raise UserError(f"{file} has {total} bytes, its header speaks of {end}", AGAIN)
     return Shard(file, tensors, hashlib.sha256(f"{total} {time} ".encode() + header).hexdigest())
 
 
-def _stored(file: Path, data: int, entry: dict) -> Stored:
-    begin, end = entry["data_offsets"]
-    shape = tuple(entry["shape"])
-    if entry["dtype"] not in DTYPES:
-        raise UserError(f"{file} holds {entry['dtype']} weights", f"convert from one of {', '.join(DTYPES)}")
-    dtype = DTYPES[entry["dtype"]]
-    size = torch.Size(shape).numel() * dtype.itemsize
-    if begin < 0 or end - begin != size:
-        raise ValueError(f"{end - begin} bytes for shape {shape} of {entry['dtype']}")
-    return Stored(file, data + begin, size, dtype, shape)
+def _stored(file: Path, data: int, name: str, entry: Entry) -> Stored:
+    begin, end = entry.data_offsets
+    if entry.dtype not in DTYPES:
+        raise UserError(f"{file} holds {entry.dtype} weights", f"convert from one of {', '.join(DTYPES)}")
+    dtype = DTYPES[entry.dtype]
+    if end - begin != (size := math.prod(entry.shape) * dtype.itemsize):
+        raise UserError(f"{file}: {name}: {end - begin} bytes for {entry.shape} of {entry.dtype}", AGAIN)
+    return Stored(file, data + begin, size, dtype, tuple(entry.shape))
 
 
 def open_model(folder: Path) -> list[Shard]:
@@ -90,13 +109,13 @@ def open_model(folder: Path) -> list[Shard]:
                 f"{folder} has neither {index.name} nor {single.name}", "name a Hugging Face model's folder"
             )
         return [open_shard(single)]
-    try:
-        where = dict(json.loads(index.read_text())["weight_map"])
-        files = sorted(set(where.values()))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{index} cannot be read: {error!r}", AGAIN) from error
-    shards = [open_shard(folder / file) for file in files]
-    found = {name: shard.file.name for shard in shards for name in shard.tensors}
+    where = typed_json.parse(Index, index, index.read_bytes(), AGAIN).weight_map
+    shards = [open_shard(folder / file) for file in sorted(set(where.values()))]
+    found: dict[str, str] = {}
+    for shard in shards:
+        if twice := sorted(shard.tensors.keys() & found.keys()):
+            raise UserError(f"{folder / found[twice[0]]} and {shard.file} both hold {twice[0]}", AGAIN)
+        found |= dict.fromkeys(shard.tensors, shard.file.name)
     if wrong := sorted(where.items() ^ found.items()):
         raise UserError(f"{index} and the files differ: {wrong[0][0]} is not where it says", AGAIN)
     return shards

@@ -9,8 +9,8 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -31,6 +31,7 @@ from qwen3_rl.moe_overlap.stock import Place, Tensor
 FORMAT = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}
 FORMAT |= {"common_backend": "torch", "common_backend_version": 1}
 OBJECTS = "__0_objects.distcp"
+State = dict[str, TensorStorageMetadata | BytesStorageMetadata]
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,7 @@ class Block:
     """One block as it was written: the bytes ``begin:begin + length`` of a file are its torch.save."""
 
     key: str
-    shape: tuple[int, ...]
     offset: tuple[int, ...]
-    block: tuple[int, ...]
-    dtype: str
     begin: int
     length: int
 
@@ -61,8 +59,7 @@ def write_tensor(stream: io.BufferedIOBase, tensor: torch.Tensor, where: Tensor)
         # A copy where it is a part: torch.save writes the whole storage behind a view.
         rows = tensor if place.end - place.begin == len(tensor) else tensor[place.begin : place.end].clone()
         torch.save(rows.view(place.block), stream)
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        blocks.append(Block(place.key, place.shape, place.offset, place.block, dtype, begin, stream.tell() - begin))
+        blocks.append(Block(place.key, place.offset, begin, stream.tell() - begin))
     return Written(sha256(tensor), blocks)
 
 
@@ -71,15 +68,21 @@ def sha256(tensor: torch.Tensor) -> str:
     return hashlib.sha256(tensor.contiguous().view(-1).view(torch.uint8).numpy()).hexdigest()
 
 
-def to_json(written: dict[str, Written]) -> dict:
-    return {name: asdict(one) for name, one in written.items()}
+def why(error: Exception) -> str:
+    """The reason behind torch's RuntimeError for whatever fails in a file. Raises KeyboardInterrupt if it was that."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause
+        if isinstance(cause, OSError):
+            return str(cause) or repr(cause)
+        cause = cause.__context__
+    return str(error) or repr(error)
 
 
-def from_json(entries: dict) -> dict[str, Written]:
-    def block(entry: dict) -> Block:
-        return Block(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-
-    return {name: Written(one["sha256"], [block(entry) for entry in one["blocks"]]) for name, one in entries.items()}
+def again(folder: Path) -> str:
+    """The next step where a checkpoint is not what it should be."""
+    return f"remove {folder} (or choose another --output-path), then convert again"
 
 
 def put(path: Path, data: bytes) -> None:
@@ -92,36 +95,45 @@ def put(path: Path, data: bytes) -> None:
     part.replace(path)
 
 
-def finish(folder: Path, files: dict[str, dict[str, Written]], objects: Iterable[str]) -> None:
-    """What makes a folder of blocks a checkpoint; ``.metadata``, without which nothing loads, comes last.
+def contents(tensors: Iterable[tuple[Tensor, torch.dtype]], objects: Iterable[str]) -> State:
+    """What `.metadata` says of a checkpoint with ``tensors``, and with ``objects``: keys of objects that are None."""
+    state: State = {}
+    for tensor, dtype in tensors:
+        for place in tensor.places:
+            if place.key not in state:
+                state[place.key] = TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size(place.shape), [])
+            chunk = ChunkStorageMetadata(torch.Size(place.offset), torch.Size(place.block))
+            state[place.key].chunks.append(chunk)
+    return state | {key: BytesStorageMetadata() for key in objects}
 
-    ``files`` says for each file what is in it; ``objects`` are keys of objects that are None.
+
+def _flattened(state: State) -> dict[str, dict]:
+    """Megatron's mcore_data: of each tensor, what it would have to know if that were flattened."""
+    return {key: {} for key, entry in state.items() if isinstance(entry, TensorStorageMetadata)}
+
+
+def finish(folder: Path, files: dict[str, dict[str, Written]], state: State) -> None:
+    """What makes a folder of blocks a checkpoint of ``state``; ``.metadata``, without which nothing loads, comes last.
+
+    ``files`` says for each file what is in it.
     """
     none = io.BytesIO()
     torch.save([None], none)  # megatron keeps an object as the list of those with its key
     put(folder / OBJECTS, none.getvalue())
-    state: dict = {}
     storage: dict = {}
     for file, written in files.items():
         for block in (block for one in written.values() for block in one.blocks):
-            entry = state.setdefault(block.key, _no_chunks(block))
-            entry.chunks.append(ChunkStorageMetadata(torch.Size(block.offset), torch.Size(block.block)))
             storage[MetadataIndex(block.key, block.offset)] = _StorageInfo(file, block.begin, block.length)
-    for key in objects:
-        state[key] = BytesStorageMetadata()
-        storage[MetadataIndex(key)] = _StorageInfo(OBJECTS, 0, len(none.getvalue()))
+    for key, entry in state.items():
+        if isinstance(entry, BytesStorageMetadata):
+            storage[MetadataIndex(key)] = _StorageInfo(OBJECTS, 0, len(none.getvalue()))
     metadata = Metadata(state, storage_data=storage, storage_meta=StorageMeta())
-    metadata.mcore_data = {key: {} for key, entry in state.items() if isinstance(entry, TensorStorageMetadata)}
+    metadata.mcore_data = _flattened(state)
     common = io.BytesIO()
     torch.save({}, common)
     put(folder / "common.pt", common.getvalue())
     put(folder / "metadata.json", json.dumps(FORMAT).encode())
     put(folder / ".metadata", pickle.dumps(metadata))
-
-
-def _no_chunks(block: Block) -> TensorStorageMetadata:
-    properties = TensorProperties(dtype=getattr(torch, block.dtype))
-    return TensorStorageMetadata(properties, torch.Size(block.shape), [])
 
 
 class _Unpickler(pickle.Unpickler):
@@ -149,6 +161,50 @@ class _Unpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong there")
 
 
+def _size(value) -> bool:
+    return isinstance(value, torch.Size) and all(0 <= number < 2**63 for number in value)
+
+
+def _chunk(value) -> bool:
+    return isinstance(value, ChunkStorageMetadata) and _size(value.offsets) and _size(value.sizes)
+
+
+def _entry(value) -> bool:
+    if isinstance(value, BytesStorageMetadata):
+        return True
+    parts = isinstance(value, TensorStorageMetadata) and isinstance(value.properties, TensorProperties)
+    if not (parts and isinstance(value.properties.dtype, torch.dtype) and isinstance(value.chunks, list)):
+        return False
+    return _size(value.size) and all(map(_chunk, value.chunks))
+
+
+def _stored(value, sizes: dict[str, int]) -> bool:
+    """In one of the folder's own files and within it: so no path leads out of the folder."""
+    if not (isinstance(value, _StorageInfo) and type(value.offset) is int and type(value.length) is int):
+        return False
+    name = value.relative_path
+    within = isinstance(name, str) and 0 <= value.offset <= value.offset + value.length <= sizes.get(name, -1)
+    return within and not value.transform_descriptors
+
+
+def _faults(metadata: object, folder: Path) -> Iterator[str]:
+    """What in an unpickled `.metadata` is not of its type, or points to bytes that are not there."""
+    if not isinstance(metadata, Metadata):
+        yield f"it is a {type(metadata).__name__}"
+        return
+    for name in ("state_dict_metadata", "storage_data"):
+        if not isinstance(getattr(metadata, name), dict):
+            yield f"its {name} is a {type(getattr(metadata, name)).__name__}"
+            return
+    for key, entry in metadata.state_dict_metadata.items():
+        if not (isinstance(key, str) and _entry(entry)):
+            yield f"its entry of {key!r:.200} is malformed"
+    sizes = {file.name: file.stat().st_size for file in os.scandir(folder) if file.is_file()}
+    for index, info in metadata.storage_data.items():
+        if not (isinstance(index, MetadataIndex) and _stored(info, sizes)):
+            yield f"it names bytes that are not in a file of the folder: {index!r:.200} in {info!r:.200}"
+
+
 class Checkpoint:
     """A checkpoint on disk. Raises UserError where it is none, or damaged."""
 
@@ -157,40 +213,62 @@ class Checkpoint:
         file = folder / ".metadata"
         try:
             self.metadata: Metadata = _Unpickler(io.BytesIO(file.read_bytes())).load()
+            fault = next(_faults(self.metadata, folder), None)
         except FileNotFoundError as error:
-            raise UserError(f"{folder} is no distributed checkpoint: it has no .metadata", "convert again") from error
+            raise UserError(f"{folder} is no distributed checkpoint: it has no .metadata", again(folder)) from error
         except Exception as error:  # unpickling damaged bytes raises nearly anything
-            raise UserError(f"{file} cannot be read: {error}", "convert again") from error
+            fault = why(error)
+        if fault:
+            raise UserError(f"{file} is damaged or not ours: {fault}", again(folder))
 
-    def sizes(self) -> Iterator[tuple[str, int, int]]:
-        """(key, elements of the whole tensor, elements of its blocks) of every tensor."""
-        for key, entry in self.metadata.state_dict_metadata.items():
-            if isinstance(entry, TensorStorageMetadata):
-                yield key, entry.size.numel(), sum(chunk.sizes.numel() for chunk in entry.chunks)
+    def compare(self, state: State) -> None:
+        """Raises UserError naming the first part that is missing or is not what `finish` makes of ``state``."""
+        found, storage = self.metadata.state_dict_metadata, self.metadata.storage_data
+        where = f"{self.folder}/.metadata"
+        for name, wanted in (("common.pt", {}), (OBJECTS, [None]), ("metadata.json", FORMAT)):
+            file = self.folder / name
+            if self._load(file, json.loads if file.suffix == ".json" else _torch_load) != wanted:
+                raise UserError(f"{file} does not hold {wanted}", again(self.folder))
+        objects = _StorageInfo(OBJECTS, 0, (self.folder / OBJECTS).stat().st_size)
+        for key in sorted(state.keys() | found.keys()):
+            if found.get(key) != state.get(key):
+                said = "misses" if key not in found else "does not expect" if key not in state else "has another"
+                raise UserError(f"{where} {said} {key}: shape, blocks or dtype", again(self.folder))
+            chunks = getattr(state[key], "chunks", None)
+            for index in [MetadataIndex(key, chunk.offsets) for chunk in chunks] if chunks else [MetadataIndex(key)]:
+                if index not in storage:
+                    raise UserError(f"{where} has no bytes of {key} at {index.offset}", again(self.folder))
+                if not chunks and storage[index] != objects:
+                    raise UserError(f"{where} has {key} not where {OBJECTS} has its one object", again(self.folder))
+        if getattr(self.metadata, "mcore_data", None) != _flattened(state):
+            raise UserError(f"{where} has another mcore_data", again(self.folder))
 
-    def read(self, where: Tensor) -> torch.Tensor:
+    def read(self, where: Tensor, dtype: torch.dtype) -> torch.Tensor:
         """The Hugging Face tensor at ``where``. Raises UserError naming the key and file."""
-        return torch.cat([self._block(place).view(-1, *where.shape[1:]) for place in where.places])
+        return torch.cat([self._block(place, dtype).view(-1, *where.shape[1:]) for place in where.places])
 
-    def _block(self, place: Place) -> torch.Tensor:
-        info = self.metadata.storage_data.get(MetadataIndex(place.key, place.offset))
-        entry = self.metadata.state_dict_metadata.get(place.key)
-        if info is None or entry is None or tuple(entry.size) != place.shape:
-            raise UserError(
-                f"{self.folder} has no {place.key} of shape {place.shape} at {place.offset}", "convert again"
-            )
-        file = self.folder / info.relative_path
+    def _load(self, file: Path, loads: Callable[[bytes], object], begin: int = 0, length: int = -1) -> object:
         try:
             with file.open("rb") as stream:
-                stream.seek(info.offset)
-                data = stream.read(info.length)
-            block = torch.load(io.BytesIO(data), weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+                stream.seek(begin)
+                return loads(stream.read(length))
+        except Exception as error:  # as above
+            raise UserError(f"{file} at {begin} cannot be read: {why(error)}", again(self.folder)) from error
+
+    def _block(self, place: Place, dtype: torch.dtype) -> torch.Tensor:
+        info = self.metadata.storage_data.get(MetadataIndex(place.key, place.offset))
+        if info is None:
+            raise UserError(f"{self.folder} has no {place.key} at {place.offset}", again(self.folder))
+        file = self.folder / info.relative_path
+        block = self._load(file, _torch_load, info.offset, info.length)
+        plain = isinstance(block, torch.Tensor) and block.layout == torch.strided and block.device.type == "cpu"
+        if not plain or (block.dtype, tuple(block.shape)) != (dtype, place.block):
             raise UserError(
-                f"{file}: {place.key} at {place.offset} cannot be read: {error}", "convert again"
-            ) from error
-        if tuple(block.shape) != place.block:
-            raise UserError(
-                f"{file}: {place.key} at {place.offset} has the shape {tuple(block.shape)}", "convert again"
+                f"{file}: {place.key} at {place.offset} is no tensor of {dtype} and shape {place.block}",
+                again(self.folder),
             )
-        return block
+        return block.detach()
+
+
+def _torch_load(data: bytes) -> object:
+    return torch.load(io.BytesIO(data), weights_only=True)
