@@ -100,14 +100,19 @@ def _graphs(case: Case) -> Iterator[Finding]:
 
 
 def _nested(case: Case, prefix: str) -> dict:
-    """The overrides below ``prefix``, as a dictionary, of dictionaries where a key has a dot in it."""
+    """The overrides below ``prefix``, as a dictionary, of dictionaries where a key has a dot in it.
+
+    Truth values as Hydra reads them; one that a shell variable decides counts as off.
+    """
     found: dict = {}
     for key in _starting(case, prefix):
         first, _, inner = key.removeprefix(prefix).partition(".")
+        said = case.overrides[key] or "false"
+        value = {"true": True, "false": False}.get(said.lower(), said)
         if not inner:
-            found.setdefault(first, case.overrides[key])
+            found.setdefault(first, value)
         elif isinstance(found.setdefault(first, {}), dict):
-            found[first][inner] = case.overrides[key]
+            found[first][inner] = value
     return found
 
 
