@@ -114,7 +114,8 @@ class Gate:
         batch: requests that decoded in it. drafted, accepted: draft tokens of all of them. seconds: wall time of the
         whole step, from one draft to the next. Steps that hold anything but decoding (prefill) must be left out.
         """
-        self._bucket(batch).observe(drafted / batch, accepted / batch, seconds)
+        if self._adaptive:
+            self._bucket(batch).observe(drafted / batch, accepted / batch, seconds)
 
     def _bucket(self, batch: int) -> _Bucket:
         """A size not seen before begins with the price of the nearest one that was."""
