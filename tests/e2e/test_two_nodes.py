@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -54,12 +55,18 @@ def test_the_tiny_job_over_two_nodes(folder):
     with hosts(2, folder) as (head, other):
         worker = other.enter(command, {**os.environ, **settings}, folder)
         launch = head.enter(command, {**os.environ, **settings}, folder)
-        said = launch.communicate()[0]
+        listening = set()
+        while launch.returncode is None:
+            try:
+                said = launch.communicate(timeout=3)[0]
+            except subprocess.TimeoutExpired:
+                listening |= head.listening() | other.listening()
         assert launch.returncode == 0, said[-5000:]
         assert worker.communicate()[0].count("exit code 0") == 2
         assert worker.returncode == 0
         assert not head.processes()
         assert not other.processes()
+    assert listening == {"127.0.0.1", head.address, other.address}
     (step,) = (json.loads(line) for line in (folder / "outputs/run/metrics.jsonl").read_text().splitlines())
     assert step["training/global_step"] == 1
     assert step["response_length/mean"] > 0

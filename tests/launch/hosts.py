@@ -63,9 +63,9 @@ class Host:
         return [line.strip() for line in listed if line.split()[0] != "1" and not line.endswith(own)]
 
     def listening(self) -> set[str]:
-        """Local addresses of TCP sockets that listen, without the port."""
+        """Local addresses of TCP sockets that listen, without the port; those of IPv4 as such on IPv6 sockets too."""
         listed = self.run("ss", "-Hltn").splitlines()
-        return {line.split()[3].rpartition(":")[0] for line in listed}
+        return {line.split()[3].rpartition(":")[0].strip("[]").removeprefix("::ffff:") for line in listed}
 
     def cut(self) -> None:
         """Take its network away."""

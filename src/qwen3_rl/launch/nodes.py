@@ -30,7 +30,7 @@ PACKAGES = ("torch", "torch_npu", "transformers", "ray", "numpy")
 SHARED_PREFIXES = (
     *("ALL_TO_ALL_", "ASCEND_", "GLOO_", "HCCL_", "NPUS_", "OMP_", "PYTORCH_", "TORCH", "USE_", "VERL_NPU_", "VLLM_"),
 )
-NODES_OWN = ("HCCL_IF_IP", "VLLM_HOST_IP", "ASCEND_RT_VISIBLE_DEVICES")
+NODES_OWN = ("HCCL_IF_IP", "VLLM_HOST_IP", "VLLM_LOOPBACK_IP", "ASCEND_RT_VISIBLE_DEVICES")
 
 
 def imported() -> dict[str, str]:

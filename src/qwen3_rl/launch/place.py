@@ -74,11 +74,6 @@ def find_place(settings: Settings) -> Place:
     return Place(address, own.get(address, interface or ""), head, settings.nnodes)
 
 
-def other_interfaces(place: Place) -> list[str]:
-    """Addresses of this machine outside the cluster's network, where Ray can be reached too."""
-    return [f"{address} ({name})" for address, name in _own_addresses().items() if name != place.interface]
-
-
 def _own_addresses() -> dict[str, str]:
     """Address to interface, without the loopback and link-local ones."""
     found = {}

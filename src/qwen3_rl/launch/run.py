@@ -24,11 +24,11 @@ from patchset.project import find_project
 from qwen3_rl.doctor.machine import Machine
 from qwen3_rl.doctor.npu_smi import npu_smi
 from qwen3_rl.errors import UserError, as_user_errors
-from qwen3_rl.launch import operators, processes, ray_node
+from qwen3_rl.launch import operators, own_interface, processes, ray_node
 from qwen3_rl.launch.attest import attest
 from qwen3_rl.launch.cluster import Asker, follow, join
 from qwen3_rl.launch.environment import check_script, source_environment
-from qwen3_rl.launch.place import Place, find_place, other_interfaces
+from qwen3_rl.launch.place import Place, find_place
 from qwen3_rl.launch.scratch import Scratch, left_behind, only_launcher, remove_stale
 from qwen3_rl.launch.settings import Settings, read_settings
 from qwen3_rl.report.metrics import RAW_METRICS, TREES, write_metrics
@@ -196,12 +196,13 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         failed.callback(keep_ray_logs, scratch, run_folder)
         stack.callback(processes.end_descendants, patience=5)
         stack.callback(ignore_signals)
-        if not place.alone and (others := other_interfaces(place)):
-            say(f"note: Ray listens on every interface, so it can be reached at {', '.join(others)} too")
         say_npu_processes(env)
         seconds = settings.operator_seconds
         for line in operators.precompile(settings.operators(), env, run_folder / operators.FOLDER, seconds):
             say(line)
+        confined = not place.alone and not settings.listen_everywhere
+        if confined:
+            env |= own_interface.environment(place, scratch.folder, env.get("LD_PRELOAD", ""))
         asker = Asker(env) if place.is_head else None
         if not asker:
             say(f"waiting for the head at {env['RAY_ADDRESS']}, {settings.ray_join_seconds} s at most")
@@ -210,6 +211,9 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         stack.callback(ray_node.stop, node)
         stack.callback(say, "stopping ...")
         stack.callback(ignore_signals)
+        if confined and (servers := own_interface.everywhere()):
+            say(f"warning: open on every interface, not on {place.interface} alone: {', '.join(servers)}", 2)
+            say(" next: install a C compiler (cc), which keeps them to it, or close their ports by a firewall", 2)
         if asker:
             say(f"Ray: {env['RAY_ADDRESS']}, {settings.npus_per_node} NPU")
             with telling(asker) as verdict:

@@ -14,6 +14,7 @@ class Settings(BaseModel):
     nnodes: int = Field(1, ge=1)  # machines of the cluster
     master_addr: str | None = None  # the head's address; needed from two machines on
     socket_ifname: str | None = None  # the cluster's network interface; else the one with the route to the head
+    listen_everywhere: bool = False  # Ray's servers on every interface, as Ray has it, not on the cluster's alone
     node_addrs: str | None = None  # addresses of all machines, to name those that are missing
     ray_join_seconds: int = Field(600, ge=1)  # how long the machines wait for one another
     node_lost_seconds: int = Field(60, ge=1)  # how long the script has to end by itself when a machine has left
