@@ -102,18 +102,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _fetch(project: Project, arguments: argparse.Namespace) -> int:
     # Imported here, as in _status: they take longer than a whole `patchset apply` that has nothing to do.
-    from rich.console import Console
-
     from . import fetch as fetching
     from .bundle import Bundle
     from .progress import Lines
+    from .terminal import Terminal
 
     project.check_names(arguments.only)
     names = arguments.only or list(project.lock.frameworks)
     bundle = Bundle(arguments.bundle) if arguments.bundle else None
     if bundle and (remark := bundle.remark(project)):
         print(remark)
-    with Lines(names, Console()) as lines:
+    with Lines(names, Terminal()) as lines:
         outcomes = fetching.fetch(project, arguments.only, bundle or arguments.source, lines)
     missing = [outcome for outcome in outcomes if outcome.state in ("failed", "absent")]
     for outcome in missing:
@@ -159,13 +158,14 @@ def _status(project: Project, arguments: argparse.Namespace) -> int:
         return Exit.OK
     rows = [row for each in found for row in _rows(each)]
     if sys.stdout.isatty():
-        from rich.console import Console
         from rich.table import Table
+
+        from .terminal import Terminal
 
         table = Table("framework", "patch", "state", "files", show_lines=False)
         for row in rows:
             table.add_row(*row, style="" if row[1] else "bold")
-        Console().print(table)
+        Terminal().print(table)
     else:  # nothing folded or cut, for a log or grep
         for name, *rest in rows:
             print("  ".join(filter(None, [name.ljust(16), *rest])))

@@ -6,8 +6,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from rich.console import Console
-
 from . import fetch as fetching
 from .errors import Exit, PatchsetError, Unavailable, some
 from .export import Exported, series_of, settle, write_series
@@ -19,6 +17,7 @@ from .prepare import COMMITTER, Conflict, best_place, commit_patch, prepare_tip,
 from .progress import Lines
 from .project import LOCK, Project, exclusive, write_whole
 from .sdist import find_sdist
+from .terminal import Terminal
 
 UNKNOWN = "0" * 40
 
@@ -63,7 +62,7 @@ def what_if(project: Project, name: str, version: str, commit: str | None) -> Pl
     new, source, notes = _release(old, version, commit)
     lock = project.lock.model_copy(update={"frameworks": {**project.lock.frameworks, name: new}})
     beside = Project(project.root, project.frameworks / f".rebase-{version}", lock)
-    with Lines([name], Console(stderr=True)) as lines:
+    with Lines([name], Terminal(stderr=True)) as lines:
         (outcome,) = fetching.fetch(beside, [name], source, lines)
     if outcome.code is not Exit.OK or outcome.state == "absent":
         raise PatchsetError(

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from patchset.project import Project, find_project
+from patchset.terminal import Terminal
 from patchset.verify import attestation, one_line
 from qwen3_rl.doctor.caches import check_caches, clean
 from qwen3_rl.doctor.clock import check_clock
@@ -124,7 +124,7 @@ def show(findings: list[Finding]) -> None:
     table = Table("check", "", "found", "expected", "fix", show_lines=False, pad_edge=False)
     for finding in findings:
         table.add_row(finding.check, MARKS[finding.level], *_plain(finding.found, finding.expected, finding.fix))
-    Console(width=max(120, shutil.get_terminal_size((160, 24)).columns), markup=True).print(table)
+    Terminal(width=max(120, shutil.get_terminal_size((160, 24)).columns), markup=True).print(table)
 
 
 def _plain(*texts: str) -> list[str]:

@@ -5,10 +5,10 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from patchset.terminal import Terminal
 from qwen3_rl.errors import UserError
 from qwen3_rl.report import writers
 from qwen3_rl.report.agreement import TOLERANCE
@@ -92,7 +92,7 @@ def base_index(runs: list[Run], base: str | None) -> int:
 
 
 def show(comparison: Comparison) -> None:
-    console = Console()
+    console = Terminal()
     for grid in writers.grids(comparison)[:3]:  # the settings that differ are for the files
         table = Table(title=Text(grid.title))
         for index, name in enumerate(grid.head):

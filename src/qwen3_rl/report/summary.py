@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from statistics import fmean
 
-from rich.console import Console
 from rich.table import Table
 
+from patchset.terminal import Terminal
 from qwen3_rl.errors import UserError
 from qwen3_rl.report import names
 from qwen3_rl.report.drawing import COLOURS, plain, save_figure, style_curve
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     steps = read_metrics(args.run_folder)
     if not steps:
         raise UserError(f"{args.run_folder / METRICS} holds no training step", f"read {args.run_folder / 'train.log'}")
-    Console().print(table(steps))
+    Terminal().print(table(steps))
     draw(steps, args.run_folder / "curves.png", args.run_folder.name)
     print(verdict(steps))
     print(f"curves: {args.run_folder / 'curves.png'}")

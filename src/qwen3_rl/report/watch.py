@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
 
-from rich.console import Console as Terminal
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from patchset.terminal import Terminal
 from qwen3_rl.errors import UserError
 from qwen3_rl.report.console import Console
 from qwen3_rl.report.names import DEVICE_RATE, ENTROPY, GENERATION, LENGTH, REWARD, STEP, UPDATE, Metric
