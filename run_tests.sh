@@ -23,7 +23,8 @@ ascend=(.venv-ascend/bin/python -m pytest)
 if [[ ${1:-} == tests/ascend* ]]; then
     exec "${ascend[@]}" "$@"
 fi
-python -m pytest "$@"
+# Two at a time: many of them wait for processes (tests/conftest.py says which may).
+python -m pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder "$@"
 if (($# == 0)); then
     "${ascend[@]}" tests/ascend
 fi

@@ -1,0 +1,23 @@
+"""Which tests may run beside which, where run_tests.sh runs two at a time (pytest-xdist's groups)."""
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+# Ray's users one after the other: a launcher refuses a machine on which Ray runs already.
+WITH_RAY = ("e2e", "launch", "frameworks/test_upstream_verl.py", "doctor/test_here.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    if not config.pluginmanager.hasplugin("xdist"):
+        return  # in the environment of tests/ascend
+    for item in items:
+        # A file's tests stay together, for its fixtures.
+        item.add_marker(pytest.mark.xdist_group("ray" if _needs_ray(item) else str(item.path)))
+    items.sort(key=_needs_ray, reverse=True)  # the longest group first
+
+
+def _needs_ray(item):
+    return item.path.relative_to(TESTS).as_posix().startswith(WITH_RAY)
