@@ -6,3 +6,14 @@
 hydra_quote() {
     printf "'%s'" "${1//\'/\\\'}"
 }
+
+# whole_numbers NAME...: ends the script unless each of these settings is a number that bash can reckon with.
+whole_numbers() {
+    local setting
+    for setting; do
+        if [[ ! ${!setting} =~ ^[1-9][0-9]*$ ]]; then
+            printf 'error: %s = %s is no whole number of 1 or more\n next: set it in the env script\n' "$setting" "${!setting}" >&2
+            exit 2
+        fi
+    done
+}

@@ -21,6 +21,7 @@ TEST_EVERY=${TEST_EVERY:--1}
 TP=${TP:-4}
 PP=${PP:-4}
 CP=${CP:-4}
+whole_numbers NNODES NPUS_PER_NODE PP
 EP=${EP:-$((NNODES * NPUS_PER_NODE / PP))}
 FIRST_STAGE=${FIRST_STAGE:-23} # layers of the first and of the last pipeline stage; the others share the rest
 LAST_STAGE=${LAST_STAGE:-23}
@@ -57,9 +58,11 @@ fi
 case ${VLLM_ENABLE_EXPERT_PARALLEL:-0} in
 0) ;;
 1)
+    VLLM_DP_SIZE=${VLLM_DP_SIZE:-1}
+    whole_numbers ROLLOUT_TP VLLM_DP_SIZE
     args+=(
-        actor_rollout_ref.rollout.data_parallel_size="${VLLM_DP_SIZE:-1}"
-        actor_rollout_ref.rollout.expert_parallel_size=$((ROLLOUT_TP * ${VLLM_DP_SIZE:-1}))
+        actor_rollout_ref.rollout.data_parallel_size="$VLLM_DP_SIZE"
+        actor_rollout_ref.rollout.expert_parallel_size=$((ROLLOUT_TP * VLLM_DP_SIZE))
     )
     ;;
 *)

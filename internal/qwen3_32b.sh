@@ -18,6 +18,7 @@ TEST_EVERY=${TEST_EVERY:--1}
 # Training.
 TP=${TP:-8}
 PP=${PP:-2}
+whole_numbers NNODES NPUS_PER_NODE TP PP
 CP=${CP:-$((NNODES * NPUS_PER_NODE / (TP * PP)))}
 
 # Rollout.

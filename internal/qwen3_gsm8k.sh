@@ -1,9 +1,22 @@
 # shellcheck shell=bash
-# Qwen3-4B on GSM8K with FSDP: what the NPU and the GPU run have in common, so that they can be compared.
+# Qwen3-4B on GSM8K with FSDP: what the NPU and the GPU run have in common, so that they can be compared. The settings can
+# be overridden from the environment or by the script that sources this.
 
 # shellcheck source=internal/hydra.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/hydra.sh"
 
+MODEL_PATH=${MODEL_PATH:-$root/models/Qwen3-4B} # a Hugging Face folder
+DATA_DIR=${DATA_DIR:-$root/data/gsm8k}          # train.parquet and test.parquet
+TRAIN_BATCH=${TRAIN_BATCH:-512}                 # prompts a step
+MINI_BATCH=${MINI_BATCH:-256}                   # prompts an update
+RESPONSES=${RESPONSES:-5}                       # responses a prompt (the group)
+LEARNING_RATE=${LEARNING_RATE:-5e-7}
+EPOCHS=${EPOCHS:-15}
+STEPS=${STEPS:-null}        # training steps; null: all of EPOCHS
+TEST_EVERY=${TEST_EVERY:-5} # steps
+ROLLOUT_TP=${ROLLOUT_TP:-2}
+MEMORY_UTILIZATION=${MEMORY_UTILIZATION:-0.9} # of a device, for weights and KV cache
+RUN_FOLDER=${RUN_FOLDER:-$root/outputs/$NAME} # ray_start_npu.sh sets it
 args=() # the train script's own
 
 # train ARGUMENT...: GRPO with `args` after the common ones, then the arguments; does not return.

@@ -9,6 +9,7 @@ source "$here/qwen3_rollout.sh"
 
 # train ARGUMENT...: GRPO with `args` after the common ones, then the arguments; does not return. Main module: $MAIN.
 train() {
+    whole_numbers PROMPT_LENGTH RESPONSE_LENGTH CP
     local transformer=actor_rollout_ref.actor.megatron.override_transformer_config
     local sequence=$((PROMPT_LENGTH + RESPONSE_LENGTH))
     local tokens=$((sequence / CP)) # a die's share of the longest sequence

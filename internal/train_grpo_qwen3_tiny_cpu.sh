@@ -16,6 +16,7 @@ RESPONSES=${RESPONSES:-8}                         # responses a prompt (the grou
 DRAFT_TOKENS=${DRAFT_TOKENS:-3}                   # of SAM speculative decoding; 0: none
 TRAINER=${TRAINER:-verl.trainer.main_ppo}         # qwen3_rl.dapo.main adds DAPO's dynamic sampling
 LEARNING_RATE=${LEARNING_RATE:-1e-2}              # fits the tiny model; for a real one take 1e-6
+whole_numbers TRAIN_BATCH
 
 run_folder=${RUN_FOLDER:-$root/outputs/tiny-cpu} # from ray_start_npu.sh
 

@@ -1,5 +1,6 @@
 """lint: is every patch what a patch here has to be? Says all that is wrong at once."""
 
+import ast
 import re
 import symtable
 import warnings
@@ -61,8 +62,8 @@ def _of_one(project: Project, name: str, patch: Patch) -> Iterator[str]:
     status = patch.trailers.get("Upstream-Status")
     if status and not STATUS.fullmatch(status):
         yield f"Upstream-Status: {status}: not Pending URL, Submitted URL, Backport COMMIT or Inappropriate REASON"
-    if (test := patch.trailers.get("Tested-by")) and not _has_test(project.root, test):
-        yield f"Tested-by: {test}: there is no such test"
+    if (test := patch.trailers.get("Tested-by")) and (fault := _not_one_test(project.root, test)):
+        yield f"Tested-by: {test}: {fault}"
     try:
         list(dependencies(project, name, patch))
     except PatchsetError as error:
@@ -73,14 +74,33 @@ def _of_one(project: Project, name: str, patch: Patch) -> Iterator[str]:
     yield from _imports(project.root / "src", patch)
 
 
-def _has_test(root: Path, test: str) -> bool:
-    file, *names = test.split("::")
-    if not (root / file).is_file():
-        return False
-    text = (root / file).read_text()
-    return all(
-        re.search(rf"^\s*(async )?(def|class) {re.escape(name.partition('[')[0])}\b", text, re.M) for name in names
-    )
+def _not_one_test(root: Path, test: str) -> str | None:
+    """Why pytest would not run this id, or would run more than one case of it, as far as the file's text tells."""
+    path, *names = test.partition("[")[0].split("::")
+    if not (root / path).is_file():
+        return f"there is no such test: {path} is missing"
+    try:
+        node = ast.parse((root / path).read_text())
+    except (SyntaxError, ValueError) as error:
+        return f"{path} does not compile: {error}"
+    marks = []
+    for name in names:
+        node = next((each for each in _defined(node) if each.name == name), None)
+        if node is None:
+            return f"there is no such test: {path} has no {name}"
+        marks += map(ast.unparse, node.decorator_list)
+    if "[" not in test and any("mark.parametrize(" in mark for mark in marks):
+        return "it is parametrised, name one case of it: TEST[ID]"
+    return None
+
+
+def _defined(scope: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """What a module or class defines, also below an if or try."""
+    for node in ast.iter_child_nodes(scope):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node
+        else:
+            yield from _defined(node)
 
 
 def _added(patch: Patch) -> Iterator[tuple[str, int, str]]:

@@ -9,36 +9,23 @@ is that of the longest recorded text. The form of a trace file is in docs/sam.md
 
 import os
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-from runner_lab import resolved_config, scheduler
+from graph_tables import BOTH, Given, replayed, resolve, runner_of
+from runner_lab import scheduler
 from vllm.sampling_params import SamplingParams
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 
-from qwen3_rl.npugraph.keys import ONE_TOKEN, SWITCH
-from qwen3_rl.npugraph.settings import DRAFT_LIMIT, completed
+from qwen3_rl.npugraph.settings import DRAFT_LIMIT
 from qwen3_rl.sam.ascend import AscendSamProposer
 from qwen3_rl.sam.traces import TraceGroup, load_traces
 
 EOS = 1 << 20  # no token of any trace
-
-
-@dataclass(frozen=True)
-class Replay:
-    """One way to run a rollout. limit: the largest batch that is drafted for. padding: as the patched proposer pads."""
-
-    name: str
-    k: int = 3
-    limit: int | None = None
-    max_num_seqs: int = 64
-    padding: bool = True
-    one_token: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,18 +75,11 @@ class State:
         return new
 
 
-def replay(how: Replay, groups: list[TraceGroup], folder: Path) -> Share:
-    from graph_tables import replayed, runner_of
-
-    limit = {} if how.limit is None else {DRAFT_LIMIT: str(how.limit)}
+def replay(how: Given, groups: list[TraceGroup]) -> Share:
     os.environ.pop(DRAFT_LIMIT, None)
-    os.environ.update(limit)
-    additional = {SWITCH: True, **({ONE_TOKEN: True} if how.one_token else {})}
-    speculative = {"method": "sam", "num_speculative_tokens": how.k, "sam_config": {"gate": False}}
-    rollout = {"max_num_seqs": how.max_num_seqs, "max_num_batched_tokens": 2048}
-    engine = completed({"additional_config": additional, "speculative_config": speculative}, rollout, limit)
+    os.environ.update(how.environment())
     length = max(len(g.prompt) + len(r) for g in groups for r in g.epochs[0]) + 2
-    config = resolved_config(folder, max_model_len=length, **rollout, **engine)
+    config = resolve(how, 2048, length)
     runner = runner_of(config)
     runner.requests = {}
     proposer = AscendSamProposer(config, None, runner)
@@ -139,12 +119,12 @@ def replay(how: Replay, groups: list[TraceGroup], folder: Path) -> Share:
     return Share(steps, dict(eager))
 
 
-def ways(max_num_seqs: int, limit: int | None) -> list[Replay]:
-    common = {"max_num_seqs": max_num_seqs, "limit": limit}
+def ways(max_num_seqs: int, limit: int | None) -> list[Given]:
+    common = {"k": 3, "max_num_seqs": max_num_seqs, "limit": limit}
     return [
-        Replay("v0.13.0", padding=False, **common),
-        Replay("patched", **common),
-        Replay("patched, one-token graphs", one_token=True, **common),
+        Given("v0.13.0", padding=False, **common),
+        Given("patched", **common),
+        Given("patched, one-token graphs", additional=BOTH, **common),
     ]
 
 
@@ -152,13 +132,12 @@ def main() -> None:
     groups = load_traces(Path(sys.argv[1]))
     print("| requests at once | limit | | decode steps | eager | why |")
     print("|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for max_num_seqs, limit in ((64, None), (64, 32), (64, 8), (16, None), (16, 8), (4, None)):
-            for how in ways(max_num_seqs, limit):
-                share = replay(how, groups, Path(folder))
-                why = ", ".join(f"{name} {count}" for name, count in sorted(share.eager.items()))
-                cells = (max_num_seqs, limit or "none", how.name, share.decode_steps, f"{share.percent:.1f} %", why)
-                print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    for max_num_seqs, limit in ((64, None), (64, 32), (64, 8), (16, None), (16, 8), (4, None)):
+        for how in ways(max_num_seqs, limit):
+            share = replay(how, groups)
+            why = ", ".join(f"{name} {count}" for name, count in sorted(share.eager.items()))
+            cells = (max_num_seqs, limit or "none", how.name, share.decode_steps, f"{share.percent:.1f} %", why)
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 if __name__ == "__main__":

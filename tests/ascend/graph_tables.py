@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from qwen3_rl.errors import UserError
 from qwen3_rl.npugraph.keys import ONE_TOKEN, SWITCH
 from qwen3_rl.npugraph.one_token import add_one_token_keys, set_query_len
-from qwen3_rl.npugraph.settings import completed
+from qwen3_rl.npugraph.settings import DRAFT_LIMIT, completed
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]
@@ -29,20 +29,27 @@ LENGTH = 128  # max_model_len
 
 @dataclass(frozen=True)
 class Given:
-    """A rollout's settings as a user gives them. gate: the largest batch that is drafted for."""
+    """A rollout's settings as a user gives them. limit: the largest batch that is drafted for. padding: drafts as the
+    patched proposer pads them."""
 
     name: str
     k: int = 0
-    gate: int | None = None
+    limit: int | None = None
     max_num_seqs: int = 16
     additional: dict = field(default_factory=lambda: {SWITCH: True})
     compilation: dict = field(default_factory=dict)
     enforce_eager: bool = False
+    padding: bool = True
+
+    def environment(self) -> dict[str, str]:
+        return {} if self.limit is None else {DRAFT_LIMIT: str(self.limit)}
 
     def engine(self) -> dict:
         engine = {"additional_config": dict(self.additional), "compilation_config": dict(self.compilation)}
         if self.k:
-            engine["speculative_config"] = {"method": "sam", "num_speculative_tokens": self.k}
+            # Without SAM's gate: there are no times of steps to go by.
+            sam = {"method": "sam", "num_speculative_tokens": self.k, "sam_config": {"gate": False}}
+            engine["speculative_config"] = sam
         return engine
 
 
@@ -51,8 +58,8 @@ CASES = [
     Given("eager", additional={}, enforce_eager=True),
     Given("graphs"),
     Given("graphs, SAM k=3", k=3),
-    Given("graphs, SAM k=3, gate 4", k=3, gate=4),
-    Given("graphs, SAM k=3, gate 4, one-token graphs", k=3, gate=4, additional=BOTH),
+    Given("graphs, SAM k=3, limit 4", k=3, limit=4),
+    Given("graphs, SAM k=3, limit 4, one-token graphs", k=3, limit=4, additional=BOTH),
     Given("graphs, SAM k=5, max_num_seqs 32", k=5, max_num_seqs=32),
     Given("graphs, SAM k=2, max_num_seqs 5, one-token graphs", k=2, max_num_seqs=5, additional=BOTH),
     Given("graphs, SAM k=3, sizes 16,32,64", k=3, compilation={"cudagraph_capture_sizes": [16, 32, 64]}),
@@ -67,7 +74,8 @@ CASES = [
 ]
 
 # The drafts' lengths by request, k standing for the largest; "prompt": one still computes 20 tokens of its prompt;
-# "end": the first is too close to the model's length for k drafts.
+# "end": the first is too close to the model's length for k drafts; "off": above the limit, or
+# SAM's gate has turned drafting off.
 BATCHES = [
     ("prefill", "prompt", ["k", "k"]),
     ("all have k drafts", "", ["k"] * 4),
@@ -75,8 +83,8 @@ BATCHES = [
     ("ragged", "", ["k", 1, 0, "k"]),
     ("ragged, one at the end", "end", [0, "k", "k"]),
     ("nothing drafted", "", [0] * 4),
-    ("gate off, 3 requests", "gate", [0] * 3),
-    ("gate off, 16 requests", "gate", [0] * 16),
+    ("drafting off, 3 requests", "off", [0] * 3),
+    ("drafting off, 16 requests", "off", [0] * 16),
     ("more than the largest graph", "", ["k"] * 17),
 ]
 
@@ -87,29 +95,24 @@ def patched_tree() -> bool:
     return hasattr(model_runner_v1, "set_query_len")
 
 
-def resolve(given: Given):
-    """The engine's configuration, with veRL's part before it. Raises UserError or ValueError where it is refused."""
+def resolve(given: Given, tokens: int = TOKENS, length: int = LENGTH):
+    """The engine's configuration, with veRL's part before it. Raises UserError or ValueError where it is refused.
+
+    tokens: max_num_batched_tokens. length: max_model_len.
+    """
     from runner_lab import resolved_config
 
     engine = given.engine()
+    rollout = {
+        "enforce_eager": given.enforce_eager,
+        "max_num_seqs": given.max_num_seqs,
+        "max_num_batched_tokens": tokens,
+    }
     if patched_tree():
-        limit = {} if given.gate is None else {"VLLM_SPECULATIVE_BATCH_SIZE_THRE": str(given.gate)}
-        rollout = {
-            "enforce_eager": given.enforce_eager,
-            "max_num_seqs": given.max_num_seqs,
-            "max_num_batched_tokens": TOKENS,
-        }
-        engine = completed(engine, rollout, limit)
+        engine = completed(engine, rollout, given.environment())
     engine["compilation_config"].setdefault("cudagraph_mode", "FULL_AND_PIECEWISE")  # veRL's default
     with tempfile.TemporaryDirectory() as folder:
-        return resolved_config(
-            Path(folder),
-            max_model_len=LENGTH,
-            max_num_seqs=given.max_num_seqs,
-            max_num_batched_tokens=TOKENS,
-            enforce_eager=given.enforce_eager,
-            **engine,
-        )
+        return resolved_config(Path(folder), max_model_len=length, **rollout, **engine)
 
 
 def flags(config) -> str:
@@ -152,7 +155,7 @@ def runner_of(config):
 def scheduled(runner, drafts: list[int], situation: str) -> list[int]:
     """The tokens of each request in the next step, after the proposer has padded the drafts where it does that."""
     lengths = list(drafts)
-    if patched_tree() and runner.decode_token_per_req > 1 and situation != "gate":
+    if patched_tree() and runner.decode_token_per_req > 1 and situation != "off":
         import numpy as np
 
         from qwen3_rl.sam.ascend import AscendSamProposer

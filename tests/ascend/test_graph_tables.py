@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from eager_share import Replay, replay, ways
+from eager_share import replay, ways
 from graph_tables import GOLDEN, tables
 
 from qwen3_rl.sam.traces import TraceGroup, load_traces
@@ -31,18 +31,20 @@ def made_up_traces() -> list[TraceGroup]:
     return groups
 
 
-@pytest.mark.parametrize("gate", [None, 4])
-def test_decode_steps_replay_graphs(tmp_path, gate):
-    before, padded, after = (replay(how, made_up_traces(), tmp_path) for how in ways(8, gate))
+@pytest.mark.parametrize("limit", [None, 4])
+def test_decode_steps_replay_graphs(limit):
+    before, padded, after = (replay(how, made_up_traces()) for how in ways(8, limit))
     assert before.percent > 30
-    assert padded.eager["ragged"] * 4 < before.eager["ragged"] or gate
+    assert padded.eager["ragged"] * 4 < before.eager["ragged"] or limit
     assert ("one token" in padded.eager, "one token" in after.eager) == (True, False)
     assert after.percent < 4  # a request near the model's length leaves the others unpadded
 
 
 @pytest.mark.skipif(not os.environ.get("ROLLOUT_TRACES"), reason="ROLLOUT_TRACES names no file of real rollouts")
-def test_real_rollouts(tmp_path):
+def test_real_rollouts():
     groups = load_traces(Path(os.environ["ROLLOUT_TRACES"]))
-    assert replay(Replay("v0.13.0", padding=False), groups, tmp_path).percent > 50
-    assert replay(Replay("patched"), groups, tmp_path).percent < 2
-    assert replay(Replay("patched", gate=8, one_token=True), groups, tmp_path).percent < 2
+    before, padded, _ = ways(64, None)
+    *_, after = ways(64, 8)
+    assert replay(before, groups).percent > 50
+    assert replay(padded, groups).percent < 2
+    assert replay(after, groups).percent < 2

@@ -140,10 +140,23 @@ def test_the_message(script, settings, overrides, message):
         (GRPO32, "DRAFT_TOKENS", "3.5", "is no whole number"),
         (GRPO32, "DRAFT_TOKENS", "-1", "is no whole number"),
         (GRPO32, "DRAFT_TOKENS", "x", "is no whole number"),
+        *((GRPO32, name, "abc", "is no whole number of 1 or more") for name in ("TP", "PP", "CP", "RESPONSE_LENGTH")),
+        (GRPO32, "NNODES", "08", "is no whole number of 1 or more"),
+        *((GRPO235, name, "1.5", "is no whole number of 1 or more") for name in ("PP", "ROLLOUT_TP", "VLLM_DP_SIZE")),
+        (CPU, "TRAIN_BATCH", "abc", "is no whole number of 1 or more"),
     ],
 )
 def test_a_value_that_the_script_refuses(script, name, value, message):
     with pytest.raises(UserError, match=f"exit code 2.*{name} = {value} {message}"):
+        check(ROOT / "internal" / script, **{name: value})
+
+
+@pytest.mark.parametrize("value", ["abc", "1.5", "0"])
+@pytest.mark.parametrize("name", ["NNODES", "NPUS_PER_NODE"])
+@pytest.mark.parametrize("script", [GRPO32, GSM8K])
+def test_a_setting_that_the_launcher_refuses(script, name, value):
+    """Said before the script reckons with it, in the launcher's words."""
+    with pytest.raises(UserError, match=f"^{name}='{value}': Input should be .*next: set it right in the env script"):
         check(ROOT / "internal" / script, **{name: value})
 
 

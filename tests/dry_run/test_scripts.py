@@ -11,7 +11,7 @@ from verl.experimental.reward_loop import migrate_legacy_reward_impl
 from qwen3_rl.cli import main
 from qwen3_rl.dry_run import errors
 from qwen3_rl.dry_run.command import command_of
-from qwen3_rl.dry_run.result import graphs_line
+from qwen3_rl.dry_run.result import graphs_line, print_result
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -66,6 +66,18 @@ def test_graphs_with_and_without_drafts(settings, words):
     result = check(script, **settings)
     assert errors(result.findings) == []
     assert words in graphs_line(result.job)
+
+
+def test_no_line_about_graphs_where_none_is_captured(capsys):
+    """Drafting for no batch is an error beside the switch; without the switch there is nothing to say."""
+    script = next(path for path in SCRIPTS if path.stem == "train_grpo_qwen3_32b_32die_true_weight")
+    for settings, count in (({"VLLM_SPECULATIVE_BATCH_SIZE_THRE": "0"}, 1), ({"VLLM_ENABLE_GRAPH_MODE": "0"}, 0)):
+        result = check(script, **settings)
+        assert len(errors(result.findings)) == count
+        print_result(result, configuration=False)
+        said = capsys.readouterr().out
+        assert "layout    32 dies" in said
+        assert "graphs    " not in said
 
 
 @pytest.mark.parametrize("drafts", ["0", "3"])

@@ -133,6 +133,19 @@ def test_a_wrong_config(change, said, hf, tmp_path, capsys):
     assert said in refused(hf, tmp_path / "mcore", capsys)
 
 
+@pytest.mark.parametrize("value", [10**9, 10**400], ids=["10**9", "10**400"])
+@pytest.mark.parametrize("key", ["num_hidden_layers", "num_experts", "num_key_value_heads", "num_attention_heads"])
+def test_a_config_of_far_more_than_there_is(key, value, hf, tmp_path, capsys):
+    """Nothing is made for each of what it counts."""
+    config = hf / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {key: value}))
+    said = refused(hf, tmp_path / "mcore", capsys)
+    assert f"{config} wants over ten times the numbers in the files: layers " in said
+    assert f" {value}, " in said
+    assert "next: take the config.json that belongs to these weights" in said
+    assert not (tmp_path / "mcore.partial").exists()
+
+
 def test_too_little_disk(moe, tmp_path, capsys, monkeypatch):
     usage = collections.namedtuple("usage", "total used free")
     monkeypatch.setattr(command.shutil, "disk_usage", lambda path: usage(0, 0, 900_000))
@@ -277,6 +290,41 @@ def test_offsets_that_are_no_integers(hf, tmp_path, capsys):
     assert not (tmp_path / "mcore.partial").exists()
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "shift", "fault"),
+    [
+        (1, 2, -4, "it overlaps the tensor before it"),
+        (1, None, -4, "it overlaps the tensor before it"),
+        (0, None, 4, "there is a hole before it"),
+        (1, 2, 4, "there is a hole before it"),
+        (1, None, 4, "there is a hole before it"),
+    ],
+)
+def test_offsets_that_overlap_or_leave_holes(first, last, shift, fault, hf, tmp_path, capsys):
+    """Some of a file's tensors are moved by some bytes, its data's end with the last of them."""
+    file = shard(hf, 3)
+    header, data = header_of(file)
+    names = sorted((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"])
+    due = header[names[first]]["data_offsets"][0]
+    for name in names[first:last]:
+        header[name]["data_offsets"] = [offset + shift for offset in header[name]["data_offsets"]]
+    with_header(file, header, data if last else (data + b"0000")[: len(data) + shift])
+    offsets = header[names[first]]["data_offsets"]
+    said = refused(hf, tmp_path / "mcore", capsys)
+    assert f"{file}: {names[first]} has data_offsets {offsets}, not from {due} on: {fault}" in said
+    assert "next: download the model's files again" in said
+    assert not (tmp_path / "mcore.partial").exists()
+
+
+def test_two_tensors_of_the_same_bytes(hf, tmp_path, capsys):
+    file = shard(hf, 3)
+    header, data = header_of(file)
+    one, other = (f"model.layers.2.mlp.experts.7.{part}_proj.weight" for part in ("gate", "up"))
+    header[other]["data_offsets"] = header[one]["data_offsets"]
+    with_header(file, header, data)
+    assert f"has data_offsets {header[one]['data_offsets']}, not from" in refused(hf, tmp_path / "mcore", capsys)
+
+
 @pytest.mark.parametrize("text", ['{"weight_map": {"a": 5}}', '{"weight_map": null}', "null", "[" * 100_000, "{"])
 def test_a_wrong_index(text, hf, tmp_path, capsys):
     index = hf / "model.safetensors.index.json"
@@ -288,7 +336,7 @@ def test_a_wrong_index(text, hf, tmp_path, capsys):
     ("key", "value"),
     [
         ("architectures", 5),
-        *(("num_hidden_layers", value) for value in ("3", 3.0, None, True, 0)),
+        *(("num_hidden_layers", value) for value in ("3", "three", 3.0, None, True, 0, -1)),
         *(("num_attention_heads", value) for value in (None, 0)),
         ("num_experts", "8"),
         ("moe_intermediate_size", None),

@@ -9,10 +9,26 @@ from patchset_lab import Lab
 ROOT = Path(__file__).parents[2]
 
 
+# The tests that a patch may name.
+TESTS = """
+class TestX:
+    def test_y(self): ...
+    @pytest.mark.parametrize("a", [1, 2])
+    async def test_p(self, a): ...
+@pytest.mark.parametrize("a", [1, 2])
+class TestP:
+    def test_y(self, a): ...
+if True:
+    @mark.skipif(False)
+    def test_i():
+        def test_inner(): ...
+"""
+
+
 @pytest.fixture
 def clean(lab: Lab) -> Lab:
-    """The lab, with the test that its patches name, a package of its own, and Python in the patched files."""
-    lab.write(lab.root, {"tests/x.py": "class TestX:\n    def test_y(self): ...\n", "src/ours/sub/__init__.py": ""})
+    """The lab, with the tests that its patches name, a package of its own, and Python in the patched files."""
+    lab.write(lab.root, {"tests/x.py": TESTS, "tests/bad.py": "def f(:\n", "src/ours/sub/__init__.py": ""})
     lab.write(lab.root, {"src/ours/hook.py": "import os as operating\nLIMIT: int = 3\nif LIMIT:\n    def go(): ...\n"})
     for name in ("alpha", "beta"):
         for file in (lab.root / "patches" / name).glob("*.patch"):
@@ -56,8 +72,13 @@ def test_a_clean_series_is_counted(clean: Lab) -> None:
         ("Feature: fix", "Feature: fax", "Feature: fax: the lock has only sam, cpu, fix"),
         ("Feature: fix", "Feature: sam", "the file's name should be NNNN-sam-<what>.patch"),
         ("Tested-by: tests/x.py\n", "", "has no trailer Tested-by"),
-        ("tests/x.py", "tests/gone.py", "Tested-by: tests/gone.py: there is no such test"),
-        ("tests/x.py", "tests/x.py::TestX::test_z", "there is no such test"),
+        ("tests/x.py", "tests/gone.py", "Tested-by: tests/gone.py: there is no such test: tests/gone.py is missing"),
+        ("tests/x.py", "tests/x.py::TestX::test_z", "TestX::test_z: there is no such test: tests/x.py has no test_z"),
+        ("tests/x.py", "tests/x.py::test_y", "::test_y: there is no such test: tests/x.py has no test_y"),
+        ("tests/x.py", "tests/x.py::test_inner", "::test_inner: there is no such test"),
+        ("tests/x.py", "tests/bad.py::test_y", "::test_y: tests/bad.py does not compile"),
+        ("tests/x.py", "tests/x.py::TestX::test_p", "::test_p: it is parametrised, name one case of it: TEST[ID]"),
+        ("tests/x.py", "tests/x.py::TestP::test_y", "TestP::test_y: it is parametrised"),
         ("Inappropriate test", "Inappropriate", "Upstream-Status: Inappropriate: not Pending URL"),
         ("Inappropriate test", "Pending soon", "not Pending URL"),
         ("Inappropriate test", "Backport v1.2", "Backport COMMIT"),
@@ -76,7 +97,12 @@ def test_a_fault_of_one_patch_is_named(clean: Lab, old: str, new: str, named: st
 )
 def test_what_is_right_passes(clean: Lab, status: str) -> None:
     edit(only(clean, "x = 1\n"), "Inappropriate test", status)
-    edit(clean.root / "patches/beta/0001-fix-change.patch", "tests/x.py", "tests/x.py::TestX::test_y[a-b]")
+    clean.ok("lint")
+
+
+@pytest.mark.parametrize("test", ["TestX::test_y", "TestX::test_p[1]", "TestP::test_y[a::b]", "test_i"])
+def test_a_test_that_can_be_run(clean: Lab, test: str) -> None:
+    edit(only(clean, "x = 1\n"), "tests/x.py", f"tests/x.py::{test}")
     clean.ok("lint")
 
 

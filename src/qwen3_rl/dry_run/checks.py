@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qwen3_rl.dry_run import Finding
 from qwen3_rl.dry_run.job import Job
+from qwen3_rl.launch.settings import read_settings
 from qwen3_rl.moe_overlap.config import contradictions
 from qwen3_rl.moe_overlap.reshard_config import SWITCH, objections
 from qwen3_rl.npugraph.keys import ONE_TOKEN
@@ -23,9 +24,9 @@ def warning(what: str) -> Finding:
 
 
 def dies_of_the_nodes(job: Job) -> Iterator[Finding]:
-    offered = job.environment.get("NPUS_PER_NODE")
+    offered = read_settings(job.environment).npus_per_node
     wanted = job.get("trainer.n_gpus_per_node")
-    if job.get("trainer.device") == "npu" and offered and wanted > int(offered):
+    if job.get("trainer.device") == "npu" and wanted > offered:
         yield error(f"trainer.n_gpus_per_node = {wanted}, but a node offers NPUS_PER_NODE = {offered}")
     if job.get("trainer.device") not in ("npu", "cuda", "cpu"):
         yield error(f"trainer.device = {job.get('trainer.device')!r} is none of npu, cuda, cpu")

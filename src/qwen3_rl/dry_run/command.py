@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from qwen3_rl.errors import UserError
+from qwen3_rl.launch.settings import read_settings
 
 # Main modules that take veRL's configuration, with the configuration each has unless --config-name says otherwise.
 TRAINERS = {"verl.trainer.main_ppo": "ppo_trainer", "qwen3_rl.dapo.main": "ppo_trainer"}
@@ -34,7 +35,11 @@ class Command:
 
 
 def command_of(script: Path, environment: dict[str, str], arguments: tuple[str, ...] = ()) -> Command:
-    """The trainer that ``bash script arguments...`` would start. Raises UserError if it starts none."""
+    """The trainer that ``bash script arguments...`` would start.
+
+    Raises UserError if it starts none, or for a setting that the launcher would refuse before.
+    """
+    read_settings(environment)
     with tempfile.TemporaryDirectory() as folder:
         for name in ("python3", "python"):
             shim = Path(folder) / name

@@ -107,14 +107,16 @@ def print_layout(job: Job) -> None:
         f"layout    {job.dies} dies: TP {job.tp}, PP {job.pp}, CP {job.cp}, EP {job.ep}, DP {job.dp}; "
         f"rollout {job.dies // replica} replicas of {replica} dies"
     )
-    if job.graph_settings.npugraph_ex:
-        print(f"graphs    {graphs_line(job)}")
+    if line := graphs_line(job):
+        print(f"graphs    {line}")
 
 
 def graphs_line(job: Job) -> str:
-    """What the rollout server makes of the graph switch, and what its graphs hold on a die."""
+    """What the rollout server makes of the graph switch, and what its graphs hold on a die; empty without graphs."""
     settings = job.graph_settings
     sizes = settings.given_sizes or settings.computed_sizes()
+    if not (settings.npugraph_ex and sizes):
+        return ""
     single = one_token_sizes(sizes, settings.max_num_seqs) if settings.one_token else []
     text = f"{settings.mode or DEFAULT_MODE}, batches of {','.join(map(str, sizes))} tokens"
     if single:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import sys
@@ -32,6 +33,7 @@ ARCHITECTURES = ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM")
 BLOCK_OVERHEAD = 2048  # bytes that torch.save adds to a block, rounded up
 MANIFEST = "manifest.json"
 LOCK = "convert.lock"
+ADVICE = "take the config.json that belongs to these weights"
 
 
 class Record(BaseModel):
@@ -68,18 +70,25 @@ def read_layout(folder: Path) -> Layout:
     return Layout(shape)
 
 
+def check_counts(model: ModelShape, shards: list[Shard], folder: Path) -> None:
+    """Raises UserError for a config.json of a model whose layout no memory would hold. `compare` does the rest."""
+    held = sum(math.prod(tensor.shape) for shard in shards for tensor in shard.tensors.values())
+    if model.parameters > 10 * held:
+        counts = ", ".join(f"{name} {count}" for name, count in asdict(model).items())
+        raise UserError(f"{folder / 'config.json'} wants over ten times the numbers in the files: {counts}", ADVICE)
+
+
 def compare(layout: Layout, shards: list[Shard], folder: Path) -> None:
     """Raises UserError naming the first tensor that config.json and the files do not agree on."""
     found = {name: tensor for shard in shards for name, tensor in shard.tensors.items() if name not in layout.ignored}
-    advice = "take the config.json that belongs to these weights"
     if missing := sorted(layout.tensors.keys() - found.keys()):
-        raise UserError(f"{folder}: config.json wants {missing[0]} ({len(missing)} such), the files lack it", advice)
+        raise UserError(f"{folder}: config.json wants {missing[0]} ({len(missing)} such), the files lack it", ADVICE)
     if extra := sorted(found.keys() - layout.tensors.keys()):
-        raise UserError(f"{folder}: the files hold {extra[0]} ({len(extra)} such), config.json wants none", advice)
+        raise UserError(f"{folder}: the files hold {extra[0]} ({len(extra)} such), config.json wants none", ADVICE)
     for name, tensor in found.items():
         if tensor.shape != layout.tensors[name].shape:
             wanted = layout.tensors[name].shape
-            raise UserError(f"{folder}: {name} has the shape {tensor.shape}, config.json wants {wanted}", advice)
+            raise UserError(f"{folder}: {name} has the shape {tensor.shape}, config.json wants {wanted}", ADVICE)
 
 
 def check_fit(model: ModelShape, args: argparse.Namespace) -> None:
@@ -277,6 +286,7 @@ def run(args: argparse.Namespace) -> int:
     layout = read_layout(source)
     check_fit(layout.model, args)
     shards = open_model(source)
+    check_counts(layout.model, shards, source)
     compare(layout, shards, source)
     if new := not target.exists():
         convert(source, target, layout, shards)

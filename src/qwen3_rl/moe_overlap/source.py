@@ -73,7 +73,7 @@ class Shard:
 
 
 def open_shard(file: Path) -> Shard:
-    """Reads the header and checks that all bytes it speaks of are there. Raises UserError naming the file."""
+    """Reads the header and checks that its tensors are all the bytes there are. Raises UserError naming the file."""
     if not file.is_file():
         raise UserError(f"{file} is missing", AGAIN)
     total, time = file.stat().st_size, file.stat().st_mtime_ns
@@ -84,7 +84,15 @@ def open_shard(file: Path) -> Shard:
         header = stream.read(length)
     entries = typed_json.parse(Header, file, header, AGAIN).__pydantic_extra__
     tensors = {name: _stored(file, 8 + length, name, entry) for name, entry in entries.items()}
-    end = max((tensor.begin + tensor.size for tensor in tensors.values()), default=8 + length)
+    end = 8 + length
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].size)):
+        if tensor.begin != end:
+            fault = "it overlaps the tensor before it" if tensor.begin < end else "there is a hole before it"
+            offsets = list(entries[name].data_offsets)
+            raise UserError(
+                f"{file}: {name} has data_offsets {offsets}, not from {end - 8 - length} on: {fault}", AGAIN
+            )
+        end += tensor.size
     if end != total:
         raise UserError(f"{file} has {total} bytes, its header speaks of {end}", AGAIN)
     return Shard(file, tensors, hashlib.sha256(f"{total} {time} ".encode() + header).hexdigest())

@@ -8,6 +8,7 @@ R query heads per key-value head.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from qwen3_rl.dry_run.model import ModelShape
 
@@ -52,9 +53,12 @@ class Layout:
 
     def __init__(self, model: ModelShape):
         self.model = model
-        self.tensors = dict(self._tensors())
         # A tied model's output layer is its embedding, in Megatron too.
         self.ignored = {"lm_head.weight"} if model.tied else set()
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(self._tensors())
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
         m = self.model
