@@ -5,7 +5,8 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,26 +28,23 @@ PYTHONS = {
 SERIES = [(name, i) for name in PYTHONS for i in range(len(PROJECT.series[name]))]
 
 
-def tree_before(name: str, index: int, folder: Path) -> Path:
-    """The framework with all patches before number ``index`` of its series, not with that one."""
+def make_tree(name: str, folder: Path) -> Path:
+    """The framework without patches."""
     base = subprocess.run(
         ["git", "-C", PROJECT.path(name), "archive", "patchset/base"], check=True, capture_output=True
     ).stdout
     tree = folder / name
     tree.mkdir()
     subprocess.run(["tar", "-x", "-C", tree], input=base, check=True)
-    for patch in PROJECT.series[name][:index]:
-        # A repository of its own, or git would take the folder for a part of ours and skip every file.
-        subprocess.run(["git", "-C", tree, "init", "--quiet"], check=True)
-        subprocess.run(["git", "-C", tree, "apply", "-"], input=patch.data, check=True)
+    # A repository of its own, or `git apply` would take the folder for a part of ours and skip every file.
+    subprocess.run(["git", "-C", tree, "init", "--quiet"], check=True)
     if name == "vllm":
         shutil.copy(PROJECT.path(name) / COMPILED, tree / COMPILED)
     return tree
 
 
-def outcome(python: Path, test: str, tree: Path, folder: Path) -> str:
+def outcome(python: Path, test: str, tree: Path, report: Path) -> str:
     """Runs one test with ``tree`` imported in place of the checkout: "passed", "failed" or what pytest says else."""
-    report = folder / "report.xml"
     done = subprocess.run(
         [python, "-m", "pytest", test, "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"],
         cwd=PROJECT.root,
@@ -68,24 +66,40 @@ def named_test(patch: Patch) -> str:
     return test
 
 
+def outcomes_of(name: str, wanted: dict[int, Future], folder: Path) -> None:
+    """Answers each of `wanted`, {index of a patch: its test's outcome}, on the tree with only the patches before it.
+
+    One tree, which grows: what Python has compiled of it stays valid but for the files of a patch.
+    """
+    try:
+        tree = make_tree(name, folder)
+        for index, patch in enumerate(PROJECT.series[name]):
+            if index in wanted:
+                found = outcome(PYTHONS[name], named_test(patch), tree, folder / f"{index}.xml")
+                wanted[index].set_result(found)
+            subprocess.run(["git", "-C", tree, "apply", "-"], input=patch.data, check=True)
+    except BaseException as error:
+        for future in wanted.values():
+            if not future.done():
+                future.set_exception(error)
+
+
 @pytest.fixture(scope="module")
 def outcomes(request, tmp_path_factory):
-    """The outcome of each chosen patch's test, to come: two at a time, since most of each is imports."""
-
-    def find(name: str, index: int, folder: Path) -> str:
-        test = named_test(PROJECT.series[name][index])
-        return outcome(PYTHONS[name], test, tree_before(name, index, folder), folder)
-
-    chosen = [item.callspec.params for item in request.session.items if item.path == Path(__file__)]
+    """The outcome of each chosen patch's test, to come: two frameworks at a time, since most of each is imports."""
+    chosen: dict[str, dict[int, Future]] = defaultdict(dict)
+    for item in request.session.items:
+        if item.path == Path(__file__):
+            name, index = item.callspec.params.values()
+            chosen[name][index] = Future()
     with ThreadPoolExecutor(2) as pool:
-        yield {
-            (name, index): pool.submit(find, name, index, tmp_path_factory.mktemp(f"{name}{index}"))
-            for name, index in (params.values() for params in chosen)
-        }
+        for name, wanted in chosen.items():
+            pool.submit(outcomes_of, name, wanted, tmp_path_factory.mktemp(name))
+        yield chosen
         pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "index"), SERIES)
 def test_fails_without_the_patch(name, index, outcomes):
-    assert outcomes[name, index].result() == "failed"
+    assert outcomes[name][index].result() == "failed"
