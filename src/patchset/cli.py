@@ -1,4 +1,7 @@
-"""The command line: arguments in, text and an exit code out."""
+"""The command line: arguments in, text and an exit code out.
+
+Each command imports what it alone needs: together that takes longer than a whole `patchset apply`.
+"""
 
 import argparse
 import json
@@ -9,15 +12,16 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from . import maintain, stack
+from . import maintain
 from .errors import EXIT_TEXTS, Exit, PatchsetError, some, system_hint
 from .gitrepo import harden_environment
 from .project import Project, find_project
-from .selection import recorded
-from .status import FrameworkStatus, status
-from .verify import attestation, one_line, verify
-from .why import changed_lines, explain, markdown, why
+
+if TYPE_CHECKING:
+    from .stack import Result
+    from .status import FrameworkStatus
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -101,7 +105,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fetch(project: Project, arguments: argparse.Namespace) -> int:
-    # Imported here, as in _status: they take longer than a whole `patchset apply` that has nothing to do.
     from . import fetch as fetching
     from .bundle import Bundle
     from .progress import Lines
@@ -127,16 +130,20 @@ def _fetch(project: Project, arguments: argparse.Namespace) -> int:
 
 
 def _apply(project: Project, arguments: argparse.Namespace) -> int:
+    from . import stack
+
     what = "these" if arguments.feature else "all"
     result = stack.apply(project, arguments.feature)
     return _report(result, "applied", f"nothing to do: {what} patches are applied already")
 
 
 def _unapply(project: Project, _: argparse.Namespace) -> int:
+    from . import stack
+
     return _report(stack.unapply(project), "restored", "nothing to do: no patch is applied")
 
 
-def _report(result: stack.Result, verb: str, nothing: str) -> int:
+def _report(result: "Result", verb: str, nothing: str) -> int:
     for name in result.mended:
         print(f"{name}: an earlier command was killed half-way; its changes were taken back first")
     for name in result.changed:
@@ -151,6 +158,9 @@ def _report(result: stack.Result, verb: str, nothing: str) -> int:
 
 
 def _status(project: Project, arguments: argparse.Namespace) -> int:
+    from .selection import recorded
+    from .status import status
+
     found = status(project)
     if arguments.json:
         frameworks = {each.name: asdict(each) for each in found}
@@ -177,12 +187,14 @@ def _status(project: Project, arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _rows(each: FrameworkStatus) -> list[tuple[str, str, str, str]]:
+def _rows(each: "FrameworkStatus") -> list[tuple[str, str, str, str]]:
     whole = (each.name, "", f"{each.state} ({each.version})", some(each.edited))
     return [whole, *((each.name, patch.name, patch.state, some(patch.files)) for patch in each.patches)]
 
 
 def _verify(project: Project, _: argparse.Namespace) -> int:
+    from .verify import attestation, one_line, verify
+
     verdicts = verify(project)
     for each in verdicts:
         state = {True: "right", False: "WRONG", None: "absent"}[each.right]
@@ -195,6 +207,8 @@ def _verify(project: Project, _: argparse.Namespace) -> int:
 
 
 def _why(project: Project, arguments: argparse.Namespace) -> int:
+    from .why import explain, why
+
     name, origins = why(project, arguments.where)
     for each in origins:
         print(explain(each))
@@ -204,6 +218,8 @@ def _why(project: Project, arguments: argparse.Namespace) -> int:
 
 
 def _list(project: Project, arguments: argparse.Namespace) -> int:
+    from .why import changed_lines, markdown
+
     if arguments.markdown:
         print(markdown(project), end="")
         return Exit.OK

@@ -1,14 +1,15 @@
-"""The command line's part for those who keep the patches: export, lint, rebase, bundle."""
+"""The command line's part for those who keep the patches: export, lint, rebase, bundle; imports as in `cli`."""
 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import Exit, PatchsetError, quoted
-from .export import Exported, export
-from .lint import lint
 from .project import LOCK, Project
-from .why import changed_lines
+
+if TYPE_CHECKING:
+    from .export import Exported
 
 
 def add_commands(commands: argparse._SubParsersAction) -> None:
@@ -45,7 +46,7 @@ def _bundle(project: Project, arguments: argparse.Namespace) -> int:
 
 
 def _rebase(project: Project, arguments: argparse.Namespace) -> int:
-    from . import rebase  # as in _bundle: it would slow down every command
+    from . import rebase
 
     project.check_names([arguments.name])
     plan = rebase.what_if(project, arguments.name, arguments.to, arguments.commit)
@@ -74,6 +75,8 @@ def add_only(command: argparse.ArgumentParser) -> None:
 
 
 def _export(project: Project, arguments: argparse.Namespace) -> int:
+    from .export import export
+
     project.check_names(arguments.only)
     found = export(project, arguments.only, arguments.check)
     for each in found:
@@ -83,7 +86,7 @@ def _export(project: Project, arguments: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _show(exported: Exported) -> None:
+def _show(exported: "Exported") -> None:
     for name in exported.changed:
         print(f"{exported.name}: wrote {name}")
     for name in exported.removed:
@@ -91,6 +94,9 @@ def _show(exported: Exported) -> None:
 
 
 def _lint(project: Project, _: argparse.Namespace) -> int:
+    from .lint import lint
+    from .why import changed_lines
+
     try:
         unseen = lint(project)
     finally:
