@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 # GitPython would raise at import where git is missing; the first use reports that better.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
@@ -182,16 +182,33 @@ class Checkout:
         return Heads(refs.get("HEAD", ""), refs[BASE], sources[0] if sources else "", refs.get(BRANCH), tips)
 
     @contextmanager
-    def own_index(self, commit: str) -> Iterator[dict[str, str]]:
-        """An index that holds `commit`, as environment for `run`; the checkout's own index is left alone."""
+    def own_index(self, commit: str, paths: list[str] | None = None) -> Iterator[dict[str, str]]:
+        """An index that holds `commit`, as environment for `run`; the checkout's own index is left alone.
+
+        With `paths`, these only and what is in their way: git reads and writes the whole index in every command.
+        """
         index = self.path / ".git" / f"patchset-index-{os.getpid()}"
         own = {"GIT_INDEX_FILE": str(index)}
         try:
-            self.run("read-tree", commit, env=own)
+            if paths is None:
+                self.run("read-tree", commit, env=own)
+            else:
+                entries = _concerning(self.paths("ls-tree", "-r", "-z", commit), paths)
+                self.run("update-index", "-z", "--index-info", data=os.fsencode("".join(entries)), env=own)
             yield own
         finally:
             for left in (index, index.with_name(index.name + ".lock")):
                 left.unlink(missing_ok=True)
+
+    def entries(self, env: Mapping[str, str]) -> dict[str, str]:
+        """What an index holds: path to `MODE HASH`."""
+        found = (entry.split("\t", 1) for entry in self.paths("ls-files", "--stage", "-z", env=env))
+        return {path: words.rpartition(" ")[0] for words, path in found}
+
+    def staged(self, env: Mapping[str, str], path: str) -> bytes | None:
+        """The content of `path` in an index, None where it is not there."""
+        entry = self.entries(env).get(path)
+        return self._git.get_object_data(entry.split()[1])[3] if entry else None
 
     def dirty(self, env: Mapping[str, str] | None = None) -> list[str]:
         """Tracked files that differ from HEAD, in the index or the work tree."""
@@ -245,6 +262,16 @@ class Checkout:
     def busy_state(self) -> str | None:
         """The name of a rebase, merge, ... that somebody has begun here."""
         return next((state for state in BUSY_STATES if (self.path / ".git" / state).exists()), None)
+
+
+def _concerning(entries: list[str], paths: list[str]) -> Iterator[str]:
+    """Those of a tree's entries that are one of `paths`, stand where one needs a folder, or lie below one."""
+    wanted = {*paths, *(str(folder) for path in paths for folder in PurePosixPath(path).parents)}
+    below = tuple(f"{path}/" for path in paths)
+    for entry in entries:
+        path = entry.partition("\t")[2]
+        if path in wanted or path.startswith(below):
+            yield entry + "\0"
 
 
 def init_checkout(path: Path, name: str | None = None) -> Checkout:

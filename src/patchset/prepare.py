@@ -1,8 +1,9 @@
 """From a base commit and a series of patches to the commit that holds them all; no work tree is touched."""
 
 import hashlib
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from unidiff import Hunk
 
@@ -19,6 +20,7 @@ class Conflict(PatchsetError):
         self.patch = patch
 
 
+BUILDING = "refs/patchset/building"  # never made
 COMMITTER = {"GIT_COMMITTER_NAME": "patchset", "GIT_COMMITTER_EMAIL": "patchset@localhost"}
 
 
@@ -48,37 +50,81 @@ def prepare_tip(checkout: Checkout, heads: Heads, patches: list[Patch]) -> str:
 
 def build_tip(checkout: Checkout, base: str, patches: list[Patch]) -> str:
     """As prepare_tip, but always from the patches themselves."""
-    tip = base
+    if not patches:
+        return base
+    stream = []
     # Files and index are left alone until all frameworks are prepared.
-    with checkout.own_index(base) as own:
-        for patch in patches:
-            tip = commit_patch(checkout, own, tip, patch)
-    return tip
+    with checkout.own_index(base, touched(patches)) as own:
+        before = checkout.entries(own)
+        for group in _independent(patches):
+            apply_patches(checkout, own, group)
+            after = checkout.entries(own)
+            for patch in group:
+                changes = _changes(before, after, patch.files)
+                stream += [_commit(patch), b"" if stream else f"from {base}\n".encode(), changes]
+            before = after
+    # All commits in one process. It says the last one's hash; the branch that it wants is given up before it is made.
+    stream.append(f"get-mark :1\nreset {BUILDING}\n\n".encode())
+    # unpackLimit: no pack, but objects as other commands make them. permissive: any time zone that a mail may name.
+    options = ("--quiet", "--date-format=raw-permissive")
+    return checkout.run("-c", "fastimport.unpackLimit=1000000", "fast-import", *options, data=b"".join(stream))
 
 
-def commit_patch(checkout: Checkout, own: dict[str, str], parent: str, patch: Patch) -> str:
-    """Apply one patch to the index `own`, which holds `parent`; returns the commit. Raises Conflict."""
+def _independent(patches: list[Patch]) -> Iterator[list[Patch]]:
+    """Consecutive patches of which no two touch the same file, as many as there are: git takes them all at once."""
+    group, files = [], set()
+    for patch in patches:
+        if not files.isdisjoint(patch.files):
+            yield group
+            group, files = [], set()
+        group.append(patch)
+        files.update(patch.files)
+    yield group
+
+
+def apply_patches(checkout: Checkout, own: dict[str, str], patches: list[Patch]) -> None:
+    """Apply patches that touch different files to the index `own`. Raises Conflict."""
     try:
         # --cached: the index only. git allows other line numbers, but every context line must be there.
-        checkout.run("apply", "--cached", "-", data=patch.data, env=own)
+        checkout.run("apply", "--cached", "-", data=b"\n".join(patch.data for patch in patches), env=own)
     except GitError as error:
-        raise _conflict(checkout, parent, patch, error) from error
-    tree = checkout.run("write-tree", env=own)
-    author = {"GIT_AUTHOR_NAME": patch.author, "GIT_AUTHOR_EMAIL": patch.email, "GIT_AUTHOR_DATE": patch.date}
-    return checkout.run(
-        "commit-tree", tree, "-p", parent,
-        data=patch.message.encode("utf-8", "surrogateescape"),
-        env={**author, **COMMITTER, "GIT_COMMITTER_DATE": patch.date},
-    )  # fmt: skip
+        if len(patches) == 1:
+            raise _conflict(checkout, own, patches[0], error) from error
+        for patch in patches:  # nothing was changed; which one is it?
+            apply_patches(checkout, own, [patch])
 
 
-def _conflict(checkout: Checkout, parent: str, patch: Patch, error: GitError) -> PatchsetError:
+def _commit(patch: Patch) -> bytes:
+    """A commit's head, as `git fast-import` reads it."""
+    message = patch.message.encode("utf-8", "surrogateescape")
+    committer, address = COMMITTER.values()
+    head = (
+        f"commit {BUILDING}\nmark :1\n"
+        f"author {_clean(patch.author)} <{_clean(patch.email)}> {patch.date}\n"
+        f"committer {committer} <{address}> {patch.date}\ndata {len(message)}\n"
+    )
+    return head.encode("utf-8", "surrogateescape") + message + b"\n"
+
+
+def _clean(name: str) -> str:
+    """Without what would end it; all else stays, so that `export` finds the name again."""
+    return re.sub(r"[\0\n<>]", "", name)
+
+
+def _changes(before: dict[str, str], after: dict[str, str], files: list[str]) -> bytes:
+    """From one index to the next in these files, likewise: what goes, then (it may need the place) what comes."""
+    gone = [f"D {path}\n" for path in files if path in before and path not in after]
+    new = [f"M {after[path]} {path}\n" for path in files if path in after and before.get(path) != after[path]]
+    return os.fsencode("".join(gone + new))
+
+
+def _conflict(checkout: Checkout, own: dict[str, str], patch: Patch, error: GitError) -> PatchsetError:
     failed = re.search(r"^error: patch failed: (.+):(\d+)$", error.stderr, re.M)
     if error.disk_full or not re.search(r"^error: ", error.stderr, re.M):
         return error
     detail = error.stderr.splitlines()[0].removeprefix("error: ")
     if failed:
-        detail = _explain(checkout.blob(parent, failed[1]), patch, failed[1], int(failed[2]))
+        detail = _explain(checkout.staged(own, failed[1]), patch, failed[1], int(failed[2]))
     return Conflict(
         patch,
         f"{checkout.name}: {patch.shown} does not apply: {detail}",

@@ -13,7 +13,7 @@ from .gitrepo import Checkout, GitError, Heads, is_absent, open_checkout
 from .gitsource import find_tag
 from .lock import Framework, set_key
 from .patchfile import Patch, paths_of
-from .prepare import COMMITTER, Conflict, best_place, commit_patch, prepare_tip, touched
+from .prepare import COMMITTER, Conflict, apply_patches, best_place, prepare_tip, touched
 from .progress import Lines
 from .project import LOCK, Project, exclusive, write_whole
 from .sdist import find_sdist
@@ -100,7 +100,6 @@ def _release(old: Framework, version: str, commit: str | None) -> tuple[Framewor
 
 def _fates(checkout: Checkout, base: str, patches: list[Patch]):
     """Try the patches in their order. One that does not fit is left out; later ones may then miss it."""
-    tip = base
     with checkout.own_index(base) as own:
         for patch in patches:
             try:
@@ -109,11 +108,11 @@ def _fates(checkout: Checkout, base: str, patches: list[Patch]):
                 continue
             except GitError:
                 pass
-            places = list(_places(checkout, tip, patch))
+            places = list(_places(checkout, own, patch))
             try:
-                tip = commit_patch(checkout, own, tip, patch)
+                apply_patches(checkout, own, [patch])
             except Conflict as conflict:
-                gone = list(_gone(checkout, tip, patch))
+                gone = list(_gone(checkout, own, patch))
                 details = gone + [each for _, each in places if each] or [conflict.what]
                 yield Fate(patch, "file gone" if gone else "conflicts", details)
             else:
@@ -122,10 +121,10 @@ def _fates(checkout: Checkout, base: str, patches: list[Patch]):
     checkout.close()
 
 
-def _places(checkout: Checkout, tip: str, patch: Patch):
+def _places(checkout: Checkout, own: dict[str, str], patch: Patch):
     """Per hunk: where it fits, if not at its line; and both sides, if nowhere."""
     for file in patch.diff:
-        content = checkout.blob(tip, file.source_file[2:]) if file.source_file != "/dev/null" else None
+        content = checkout.staged(own, file.source_file[2:]) if file.source_file != "/dev/null" else None
         there = (content or b"").decode("utf-8", "surrogateescape").splitlines()
         for number, hunk in enumerate(file if content is not None else [], 1):
             wanted = [line[1:].rstrip("\n") for line in hunk.source]
@@ -141,13 +140,13 @@ def _places(checkout: Checkout, tip: str, patch: Patch):
                 yield "", "\n".join([f"{where} (line {hunk.source_start}):", *sides])
 
 
-def _gone(checkout: Checkout, tip: str, patch: Patch):
+def _gone(checkout: Checkout, own: dict[str, str], patch: Patch):
     """Files that the patch changes and that are not there, with files of the same name elsewhere."""
     for file in patch.diff:
         old = paths_of(file)[0]
-        if file.source_file == "/dev/null" or checkout.blob(tip, old) is not None:
+        if file.source_file == "/dev/null" or checkout.staged(own, old) is not None:
             continue
-        names = checkout.paths("ls-tree", "-r", "-z", "--name-only", tip)
+        names = checkout.paths("ls-files", "-z", env=own)
         alike = [path for path in names if PurePosixPath(path).name == PurePosixPath(old).name]
         yield f"{old} is gone" + (f"; of that name: {', '.join(alike[:4])}" if alike else "")
 

@@ -215,6 +215,63 @@ def test_a_patch_to_a_file_that_is_gone(lab: Lab) -> None:
     lab.refused(5, "apply", names=("0003-fix-change.patch does not apply: src/z.py: does not exist in index",))
 
 
+@pytest.fixture
+def three(empty_lab: Lab) -> Lab:
+    """Three patches that touch different files; fetched."""
+    empty_lab.add_patch("alpha", 1, {"src/a.py": LONG + "more\n"})
+    empty_lab.add_patch("alpha", 2, {"src/gone.py": None, "src/made.py": "made\n"})
+    empty_lab.add_patch("alpha", 3, {"src/last.py": "last\n"})
+    empty_lab.ok("fetch")
+    return empty_lab
+
+
+def test_every_patch_is_a_commit(three: Lab) -> None:
+    three.ok("apply")
+    log = git(three.frameworks / "alpha", "log", "--reverse", "--format=%s", "--name-status", "patchset/base..")
+    assert [line for line in log.splitlines() if line] == [
+        *("Change 1 of alpha", "M\tsrc/a.py"),
+        *("Change 2 of alpha", "D\tsrc/gone.py", "A\tsrc/made.py"),
+        *("Change 3 of alpha", "A\tsrc/last.py"),
+    ]
+
+
+@pytest.mark.parametrize(("number", "old", "new"), [(1, " line 40", " line 41"), (2, "-old", "-young")])
+def test_which_of_three_patches_does_not_fit(three: Lab, number: int, old: str, new: str) -> None:
+    file = three.root / f"patches/alpha/{number:04}-fix-change.patch"
+    file.write_text(file.read_text().replace(f"\n{old}\n", f"\n{new}\n"))
+    three.refused(5, "apply", names=(f"alpha: patches/alpha/{file.name} does not apply", f"found {old[1:]!r}"))
+
+
+@pytest.mark.parametrize("made", ["src/b.py/made", "src"], ids=["below a file", "in place of a folder"])
+def test_a_new_file_where_upstream_has_something_else(empty_lab: Lab, made: str) -> None:
+    lab = empty_lab
+    file = lab.add_patch("beta", 1, {"src/made": "made\n"})
+    file.write_text(file.read_text().replace("src/made", made))
+    lab.keys["beta"]["paths"] = '["src", "src/"]'
+    lab.write_lock()
+    lab.ok("fetch")
+    before = lab.snapshot(), lab.heads()
+    lab.refused(5, "apply", names=("beta: patches/beta/0001-fix-change.patch does not apply", made))
+    assert (lab.snapshot(), lab.heads()) == before
+
+
+@pytest.mark.parametrize("name", ["Some One, Jr.", "'Some' One", "Søme Öne"])
+def test_an_authors_name_is_kept_to_the_letter(lab: Lab, name: str) -> None:
+    file = lab.root / "patches/beta/0001-fix-change.patch"
+    file.write_text(file.read_text().replace("From: Some One <", f'From: "{name}" <'))
+    lab.ok("export", "--only", "beta")
+    lab.ok("apply")
+    assert git(lab.frameworks / "beta", "log", "-1", "--format=%an|%cn") == f"{name}|patchset"
+    lab.ok("export", "--check")
+
+
+def test_an_odd_time_zone(lab: Lab) -> None:
+    file = lab.root / "patches/beta/0001-fix-change.patch"
+    file.write_text(file.read_text().replace("12:00:00 +0200", "12:00:00 +1530"))
+    lab.ok("apply")
+    assert git(lab.frameworks / "beta", "log", "-1", "--format=%aI") == "2026-01-01T12:00:00+15:30"
+
+
 def test_line_offsets_are_no_conflict(lab: Lab) -> None:
     file = lab.root / "patches/beta/0001-fix-change.patch"
     file.write_text(file.read_text().replace("@@ -38,3 +38,4 @@", "@@ -37,3 +37,4 @@"))
