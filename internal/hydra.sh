@@ -12,7 +12,7 @@ whole_numbers() {
     local setting
     for setting; do
         if [[ ! ${!setting} =~ ^[1-9][0-9]*$ ]]; then
-            printf 'error: %s = %s is no whole number of 1 or more\n next: set it in the env script\n' "$setting" "${!setting}" >&2
+            printf 'error: %s = %s is no whole number of 1 or more\n next: set it right in the env script, or in the environment if it comes from there\n' "$setting" "${!setting}" >&2
             exit 2
         fi
     done

@@ -14,7 +14,7 @@ export OMP_NUM_THREADS=1
 export TORCHDYNAMO_DISABLE=1
 
 # Everything stays on this machine (or, with NNODES, on the interface that the launcher names): no hub, no usage reports.
-if [[ ${NNODES:-1} == 1 ]]; then
+if [[ ${NNODES:-1} =~ ^0*1$ ]]; then
     export GLOO_SOCKET_IFNAME=lo
     export VLLM_HOST_IP=127.0.0.1
 fi

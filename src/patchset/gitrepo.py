@@ -189,6 +189,7 @@ class Checkout:
         """
         index = self.path / ".git" / f"patchset-index-{os.getpid()}"
         own = {"GIT_INDEX_FILE": str(index)}
+        index.unlink(missing_ok=True)  # left by a command that was killed and had this number
         try:
             if paths is None:
                 self.run("read-tree", commit, env=own)

@@ -79,6 +79,8 @@ def _not_one_test(root: Path, test: str) -> str | None:
     path, *names = test.partition("[")[0].split("::")
     if not (root / path).is_file():
         return f"there is no such test: {path} is missing"
+    if not names:
+        return "it is a file, name one test in it: FILE::TEST"
     try:
         node = ast.parse((root / path).read_text())
     except (SyntaxError, ValueError) as error:

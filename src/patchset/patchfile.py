@@ -82,6 +82,8 @@ def parse_patch(data: bytes, name: str, shown: str) -> Patch:
     if data.startswith(codecs.BOM_UTF8):
         what = "begins with a byte order mark (BOM), which an editor has put there"
         raise _bad(shown, what, f"sed -i '1s/^\\xef\\xbb\\xbf//' {shown}")
+    if not data.endswith(b"\n"):
+        raise _bad(shown, "is cut off: its last line has no end", EXPORT)
     if CRLF_FRAME.search(data):
         raise _bad(shown, "has CRLF line ends, so no hunk can match", f"sed -i 's/\\r$//' {shown}")
     # Undecodable bytes survive as surrogates: upstream files need not be UTF-8.
@@ -128,6 +130,8 @@ def _header(head: str, shown: str) -> tuple[str, str, str, str, dict[str, str]]:
     if not (author and address and subject):
         raise _bad(shown, "has no From or Subject in its mail header", EXPORT)
     when = when if when.tzinfo else when.replace(tzinfo=UTC)  # "-0000" is read as a time without zone
+    if re.search(r"[<>\n]", author + address) or "\0" in head or when.timestamp() < 0:
+        raise _bad(shown, f"has an author or a date that git does not take: {author} <{address}>, {when}", EXPORT)
     # The body ends at the `---` that stands before the file statistics.
     body = re.split(r"^---$", head.partition("\n\n")[2], maxsplit=1, flags=re.M)[0].strip()
     message = f"{subject}\n\n{body}".strip() + "\n"

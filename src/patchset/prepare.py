@@ -66,8 +66,10 @@ def build_tip(checkout: Checkout, base: str, patches: list[Patch]) -> str:
     # All commits in one process. It says the last one's hash; the branch that it wants is given up before it is made.
     stream.append(f"get-mark :1\nreset {BUILDING}\n\n".encode())
     # unpackLimit: no pack, but objects as other commands make them. permissive: any time zone that a mail may name.
+    # ignorecase: as set for a file system, it would take `A` for upstream's `a`.
+    settings = ("-c", "fastimport.unpackLimit=1000000", "-c", "core.ignorecase=false")
     options = ("--quiet", "--date-format=raw-permissive")
-    return checkout.run("-c", "fastimport.unpackLimit=1000000", "fast-import", *options, data=b"".join(stream))
+    return checkout.run(*settings, "fast-import", *options, data=b"".join(stream))
 
 
 def _independent(patches: list[Patch]) -> Iterator[list[Patch]]:
@@ -100,15 +102,10 @@ def _commit(patch: Patch) -> bytes:
     committer, address = COMMITTER.values()
     head = (
         f"commit {BUILDING}\nmark :1\n"
-        f"author {_clean(patch.author)} <{_clean(patch.email)}> {patch.date}\n"
+        f"author {patch.author} <{patch.email}> {patch.date}\n"
         f"committer {committer} <{address}> {patch.date}\ndata {len(message)}\n"
     )
     return head.encode("utf-8", "surrogateescape") + message + b"\n"
-
-
-def _clean(name: str) -> str:
-    """Without what would end it; all else stays, so that `export` finds the name again."""
-    return re.sub(r"[\0\n<>]", "", name)
 
 
 def _changes(before: dict[str, str], after: dict[str, str], files: list[str]) -> bytes:

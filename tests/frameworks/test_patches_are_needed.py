@@ -75,8 +75,11 @@ def outcomes_of(name: str, wanted: dict[int, Future], folder: Path) -> None:
         tree = make_tree(name, folder)
         for index, patch in enumerate(PROJECT.series[name]):
             if index in wanted:
-                found = outcome(PYTHONS[name], named_test(patch), tree, folder / f"{index}.xml")
-                wanted[index].set_result(found)
+                try:
+                    found = outcome(PYTHONS[name], named_test(patch), tree, folder / f"{index}.xml")
+                    wanted[index].set_result(found)
+                except Exception as error:
+                    wanted[index].set_exception(error)
             subprocess.run(["git", "-C", tree, "apply", "-"], input=patch.data, check=True)
     except BaseException as error:
         for future in wanted.values():

@@ -117,12 +117,14 @@ def test_a_node_that_comes_late_and_a_script_that_exits_3(lab: Lab) -> None:
     lab.wait_for(lambda: lab.hosts[0].run("ss", "-Hltn", "sport = :29444") != "")
     time.sleep(5)
     assert "*" in lab.hosts[0].listening()
-    (lab.folder / "cc").write_text("#!/bin/sh\nexit 1\n")  # a compiler that fails
-    (lab.folder / "cc").chmod(0o755)
+    for name in ("cc", "gcc", "clang"):
+        (lab.folder / name).write_text("#!/bin/sh\nexit 1\n")  # a compiler that fails
+        (lab.folder / name).chmod(0o755)
     worker = lab.start(lab.hosts[1], "exit 3", PATH=f"{lab.folder}:{os.environ['PATH']}")
     assert (head.finish(), worker.finish()) == (3, 3), head.output + worker.output
     assert "the head ended the run with exit code 3: train.sh ended" in worker.output
     assert "warning: open on every interface, not on eth0 alone: raylet (process" in worker.output
+    assert " next: install a C compiler: none of cc, gcc, clang works here" in worker.output
     assert "open on every interface" not in head.output
     assert (lab.folder / "outputs/run/ray-logs").is_dir()
     lab.assert_nothing_left()

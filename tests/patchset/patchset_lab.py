@@ -93,7 +93,7 @@ class Lab:
             else:
                 self.write(repo, {path: text})
         git(repo, "add", "-A")
-        trailers = f"Feature: {feature}\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py{more}"
+        trailers = f"Feature: {feature}\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py::test_it{more}"
         when = f"2026-01-0{number}T12:00:00+02:00"
         git(repo, "commit", "-qm", f"Change {number} of {name}\n\nBecause.\n\n{trailers}", "--date", when)
         folder = self.root / "patches" / name

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from patchset_lab import LONG, Lab, git
 
-TRAILERS = "\n\nBecause.\n\nFeature: sam\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py"
+TRAILERS = "\n\nBecause.\n\nFeature: sam\nUpstream-Status: Inappropriate test\nTested-by: tests/x.py::test_it"
 SHIPPED = Path(__file__).parents[2] / "patches"
 
 

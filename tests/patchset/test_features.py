@@ -25,9 +25,7 @@ def lab(empty_lab: Lab) -> Lab:
 
 def depend(lab: Lab, file: str, on: str) -> None:
     path = lab.root / "patches" / file
-    path.write_text(
-        path.read_text().replace("\nTested-by: tests/x.py\n", f"\nTested-by: tests/x.py\nDepends-on: {on}\n")
-    )
+    path.write_text(path.read_text().replace("::test_it\n", f"::test_it\nDepends-on: {on}\n"))
 
 
 def test_a_feature_and_the_fixes(lab: Lab) -> None:

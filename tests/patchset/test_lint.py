@@ -19,6 +19,7 @@ class TestX:
 class TestP:
     def test_y(self, a): ...
 if True:
+    def test_it(): ...
     @mark.skipif(False)
     def test_i():
         def test_inner(): ...
@@ -71,18 +72,31 @@ def test_a_clean_series_is_counted(clean: Lab) -> None:
         ("Feature: fix\n", "", "has no trailer Feature"),
         ("Feature: fix", "Feature: fax", "Feature: fax: the lock has only sam, cpu, fix"),
         ("Feature: fix", "Feature: sam", "the file's name should be NNNN-sam-<what>.patch"),
-        ("Tested-by: tests/x.py\n", "", "has no trailer Tested-by"),
-        ("tests/x.py", "tests/gone.py", "Tested-by: tests/gone.py: there is no such test: tests/gone.py is missing"),
-        ("tests/x.py", "tests/x.py::TestX::test_z", "TestX::test_z: there is no such test: tests/x.py has no test_z"),
-        ("tests/x.py", "tests/x.py::test_y", "::test_y: there is no such test: tests/x.py has no test_y"),
-        ("tests/x.py", "tests/x.py::test_inner", "::test_inner: there is no such test"),
-        ("tests/x.py", "tests/bad.py::test_y", "::test_y: tests/bad.py does not compile"),
-        ("tests/x.py", "tests/x.py::TestX::test_p", "::test_p: it is parametrised, name one case of it: TEST[ID]"),
-        ("tests/x.py", "tests/x.py::TestP::test_y", "TestP::test_y: it is parametrised"),
+        ("Tested-by: tests/x.py::test_it\n", "", "has no trailer Tested-by"),
+        (
+            "tests/x.py::",
+            "tests/gone.py::",
+            "Tested-by: tests/gone.py::test_it: there is no such test: tests/gone.py is missing",
+        ),
+        ("::test_it", "", "Tested-by: tests/x.py: it is a file, name one test in it: FILE::TEST"),
+        (
+            "tests/x.py::test_it",
+            "tests/x.py::TestX::test_z",
+            "TestX::test_z: there is no such test: tests/x.py has no test_z",
+        ),
+        ("::test_it", "::test_y", "::test_y: there is no such test: tests/x.py has no test_y"),
+        ("::test_it", "::test_inner", "::test_inner: there is no such test"),
+        ("x.py::test_it", "bad.py::test_y", "::test_y: tests/bad.py does not compile"),
+        (
+            "tests/x.py::test_it",
+            "tests/x.py::TestX::test_p",
+            "::test_p: it is parametrised, name one case of it: TEST[ID]",
+        ),
+        ("::test_it", "::TestP::test_y", "TestP::test_y: it is parametrised"),
         ("Inappropriate test", "Inappropriate", "Upstream-Status: Inappropriate: not Pending URL"),
         ("Inappropriate test", "Pending soon", "not Pending URL"),
         ("Inappropriate test", "Backport v1.2", "Backport COMMIT"),
-        ("tests/x.py\n", "tests/x.py\nDepends-on: sam-more\n", "Depends-on: sam-more: no patch is called"),
+        ("::test_it\n", "::test_it\nDepends-on: sam-more\n", "Depends-on: sam-more: no patch is called"),
         ("+x = 1\n", "+x = 1 \n", "src/m.py:1: blanks at the end of the line"),
         ("+x = 1\n", "+ \tx = 1\n", "src/m.py:1: blanks"),
     ],
@@ -102,7 +116,7 @@ def test_what_is_right_passes(clean: Lab, status: str) -> None:
 
 @pytest.mark.parametrize("test", ["TestX::test_y", "TestX::test_p[1]", "TestP::test_y[a::b]", "test_i"])
 def test_a_test_that_can_be_run(clean: Lab, test: str) -> None:
-    edit(only(clean, "x = 1\n"), "tests/x.py", f"tests/x.py::{test}")
+    edit(only(clean, "x = 1\n"), "tests/x.py::test_it", f"tests/x.py::{test}")
     clean.ok("lint")
 
 

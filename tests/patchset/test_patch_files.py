@@ -108,6 +108,9 @@ def test_a_patch_to_a_crlf_file_is_read(tmp_path: Path) -> None:
         ("+zwei\n", ""),
         ("From: =?UTF-8?q?J=C3=BCrgen?= <j@example.org>\n", ""),
         ("Thu, 1 Jan 2026", "Someday"),
+        ("Thu, 1 Jan 2026", "Thu, 1 Jan 1969"),
+        ("=?UTF-8?q?J=C3=BCrgen?=", "=?UTF-8?q?a=3Eb?="),
+        ("Subject: ", "Subject: \0"),
         ("Subject: ", "Topic: "),
         (" a/src/a.py", " src/a.py"),
         ("--- a/src/a.py\n", "Binary files a/src/a.py and b/src/a.py differ\n--- a/src/a.py\n"),
@@ -116,6 +119,10 @@ def test_a_patch_to_a_crlf_file_is_read(tmp_path: Path) -> None:
 def test_damage_is_refused(tmp_path: Path, old: str, new: str) -> None:
     assert old in PATCH
     refuse(tmp_path, PATCH.replace(old, new, 1))
+
+
+def test_a_patch_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    assert "is cut off" in refuse(tmp_path, PATCH[: PATCH.index("\n-- \n")])
 
 
 @pytest.mark.parametrize("name", ["1-sam-ask.patch", "0001_sam.patch", "0001-Sam-ask.patch"])

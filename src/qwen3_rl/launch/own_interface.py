@@ -5,7 +5,8 @@ them can run code. So what the launcher starts has a bind() preloaded (own_inter
 instead.
 """
 
-import shutil
+import ctypes
+import re
 import subprocess
 from pathlib import Path
 
@@ -15,25 +16,42 @@ from qwen3_rl.launch.place import Place
 from qwen3_rl.launch.processes import descendants
 
 SOURCE = Path(__file__).with_suffix(".c")
-EVERYWHERE = ("0.0.0.0", "::")
+COMPILERS = ("cc", "gcc", "clang")
+EVERYWHERE = ("0.0.0.0", "::", "::ffff:0.0.0.0")
+
+
+class Unconfined(Exception):
+    """Why servers can't be kept to an interface, and what to do."""
 
 
 def environment(place: Place, folder: Path, preloaded: str = "") -> dict[str, str]:
     """What a process needs in its environment; the library goes to `folder`. preloaded: LD_PRELOAD so far.
 
-    Empty where there is no C compiler, or it fails: `everywhere` then tells what listens.
+    Raises Unconfined.
     """
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     library = folder / "own_interface.so"
-    command = [compiler, "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"]
-    if not compiler or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        return {}
+    if re.search(r"[\s:$]", str(library)):
+        raise Unconfined(f"LD_PRELOAD cannot name {library}: set TMPDIR to a path without blanks, `:` and `$`")
+    if not any(_compiled(compiler, library) for compiler in COMPILERS):
+        raise Unconfined(f"install a C compiler: none of {', '.join(COMPILERS)} works here")
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        raise Unconfined(f"set TMPDIR to a folder that libraries may be loaded from: {error}") from None
     return {
         "LD_PRELOAD": f"{library}:{preloaded}".rstrip(":"),
-        "LISTEN_ADDRESS": place.address,
+        "QWEN3_RL_LISTEN_ADDRESS": place.address,
         # vLLM rendezvouses at 127.0.0.1 else, where nothing listens now.
         "VLLM_LOOPBACK_IP": place.address,
     }
+
+
+def _compiled(compiler: str, library: Path) -> bool:
+    command = [compiler, "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 def everywhere() -> list[str]:
@@ -45,9 +63,6 @@ def everywhere() -> list[str]:
             name = process.name()
         except psutil.Error:
             continue  # it has just ended
-        found += [
-            f"{name} (process {process.pid}, port {each.laddr.port})"
-            for each in listening
-            if each.laddr.ip in EVERYWHERE
-        ]
+        ports = [each.laddr.port for each in listening if each.laddr.ip in EVERYWHERE]
+        found += [f"{name} (process {process.pid}, port {port})" for port in ports]
     return found

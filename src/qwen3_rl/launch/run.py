@@ -201,8 +201,12 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         for line in operators.precompile(settings.operators(), env, run_folder / operators.FOLDER, seconds):
             say(line)
         confined = not place.alone and not settings.listen_everywhere
+        advice = "close their ports by a firewall"
         if confined:
-            env |= own_interface.environment(place, scratch.folder, env.get("LD_PRELOAD", ""))
+            try:
+                env |= own_interface.environment(place, scratch.folder, env.get("LD_PRELOAD", ""))
+            except own_interface.Unconfined as why:
+                advice = f"{why}; or {advice}"
         asker = Asker(env) if place.is_head else None
         if not asker:
             say(f"waiting for the head at {env['RAY_ADDRESS']}, {settings.ray_join_seconds} s at most")
@@ -213,7 +217,7 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         stack.callback(ignore_signals)
         if confined and (servers := own_interface.everywhere()):
             say(f"warning: open on every interface, not on {place.interface} alone: {', '.join(servers)}", 2)
-            say(" next: install a C compiler (cc), which keeps them to it, or close their ports by a firewall", 2)
+            say(f" next: {advice}", 2)
         if asker:
             say(f"Ray: {env['RAY_ADDRESS']}, {settings.npus_per_node} NPU")
             with telling(asker) as verdict:
