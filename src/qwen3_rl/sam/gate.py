@@ -18,6 +18,7 @@ LONGEST_PATIENCE = 512
 FIRST_WEIGHT, MOST_WEIGHT = 0.1, 8.0  # of a price, in squares of the d that it was measured with
 DECAY = 0.95  # of what earlier steps brought, each step
 MARGIN = 1.1  # what hardly pays is not drafted
+SLACK = 0.03  # nor are drafts whose gain is lost in the scatter of the measured times
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ class _Bucket:
         self.weight = min(self.weight + drafted**2, MOST_WEIGHT)
         self.price += min(drafted**2 / self.weight, 1.0) * (min(max(cost / drafted, -1.0), 3.0) - self.price)
         self.cost = cost if self.cost is None else (self.cost + cost) / 2
-        self.off = self.hits < self.cost
+        self.off = self.hits < self.cost + SLACK
         if self.off:
             self.tried = 0  # what the next trial brings decides alone
         self.plain.clear()
