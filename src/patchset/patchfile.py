@@ -82,8 +82,6 @@ def parse_patch(data: bytes, name: str, shown: str) -> Patch:
     if data.startswith(codecs.BOM_UTF8):
         what = "begins with a byte order mark (BOM), which an editor has put there"
         raise _bad(shown, what, f"sed -i '1s/^\\xef\\xbb\\xbf//' {shown}")
-    if not data.endswith(b"\n"):
-        raise _bad(shown, "is cut off: its last line has no end", EXPORT)
     if CRLF_FRAME.search(data):
         raise _bad(shown, "has CRLF line ends, so no hunk can match", f"sed -i 's/\\r$//' {shown}")
     # Undecodable bytes survive as surrogates: upstream files need not be UTF-8.
@@ -91,6 +89,8 @@ def parse_patch(data: bytes, name: str, shown: str) -> Patch:
     head, mark, tail = text.partition("\ndiff --git ")
     if not mark:
         raise _bad(shown, "holds no `diff --git` line", EXPORT)
+    if not data.endswith(b"\n"):
+        raise _bad(shown, "is cut off: its last line has no end", EXPORT)
     try:
         diff = PatchSet(text)
     except (UnidiffParseError, ValueError, AssertionError) as error:
