@@ -1,5 +1,6 @@
 """Which tests may run beside which, where run_tests.sh runs two at a time (pytest-xdist's groups)."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,10 @@ import pytest
 TESTS = Path(__file__).parent
 # Ray's users one after the other: a launcher refuses a machine on which Ray runs already.
 WITH_RAY = ("e2e", "launch", "frameworks/test_upstream_verl.py", "doctor/test_here.py")
+
+# A shell's background job ignores SIGINT, and under nohup SIGHUP: what the tests start would be deaf to them too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -24,8 +25,11 @@ def known_failures() -> dict[str, str]:
     return {test: reason for test, _, reason in entries}
 
 
-def start(commit: str, folder: Path) -> subprocess.Popen:
-    """veRL's CPU tests of ``commit`` on that commit's tree, in a process of its own."""
+def start(commit: str, folder: Path, temporary: str) -> subprocess.Popen:
+    """veRL's CPU tests of ``commit`` on that commit's tree, in a process of its own.
+
+    temporary: a folder with a short path, since Ray's sockets in it have at most 107 bytes.
+    """
     tree = folder / "tree"
     tree.mkdir(parents=True)
     archive = subprocess.run(["git", "-C", VERL, "archive", commit], check=True, capture_output=True).stdout
@@ -38,7 +42,7 @@ def start(commit: str, folder: Path) -> subprocess.Popen:
             *("-o", "junit_family=xunit1", f"--junit-xml={folder / 'report.xml'}", "--rootdir", str(tree)),
         ],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1", "TMPDIR": str(folder)},
+        env={**os.environ, "PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1", "TMPDIR": temporary},
         stdout=(folder / "output.txt").open("w"),
         stderr=subprocess.STDOUT,
     )
@@ -58,9 +62,10 @@ def outcomes(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory):
     folders = {commit: tmp_path_factory.mktemp("upstream") for commit in ("patchset/base", "patched")}
-    processes = [start(commit, folder) for commit, folder in folders.items()]
-    for process in processes:
-        process.wait(800)
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        given = zip(folders.items(), (first, second), strict=True)
+        for process in [start(commit, folder, temporary) for (commit, folder), temporary in given]:
+            process.wait(800)
     return outcomes(folders["patchset/base"]), outcomes(folders["patched"])
 
 
