@@ -43,6 +43,8 @@ def environment(place: Place, folder: Path, preloaded: str = "") -> dict[str, st
         "QWEN3_RL_LISTEN_ADDRESS": place.address,
         # vLLM rendezvouses at 127.0.0.1 else, where nothing listens now.
         "VLLM_LOOPBACK_IP": place.address,
+        # Ray's processes look for their metrics agent there.
+        "RAY_enable_metrics_collection": "0",
     }
 
 
