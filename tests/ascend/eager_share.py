@@ -84,7 +84,7 @@ def replay(how: Given, groups: list[TraceGroup]) -> Share:
     runner.requests = {}
     proposer = AscendSamProposer(config, None, runner)
     if not how.padding:
-        proposer.for_graphs = lambda drafts: drafts
+        proposer.graph_wants_padding = lambda requests: False
     server = scheduler(config, blocks=how.max_num_seqs * (length // 16 + 1))
     states = {}
     for number, (group, response) in enumerate((g, r) for g in groups for r in g.epochs[0]):

@@ -169,7 +169,8 @@ def scheduled(runner, drafts: list[int], situation: str) -> list[int]:
             spec_decode_unsupported_reqs=set(),
         )
         proposer = AscendSamProposer(runner.vllm_config, None, runner)
-        lengths = [len(draft) for draft in proposer.for_graphs([[7] * length for length in drafts])]
+        if any(drafts) and proposer.graph_wants_padding(len(drafts)):
+            lengths = [len(draft) for draft in proposer.filled([[7] * length for length in drafts])]
     return [1 + length for length in lengths] + [20] * (situation == "prompt")
 
 

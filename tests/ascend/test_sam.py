@@ -7,6 +7,7 @@ from vllm_ascend.spec_decode.interface import Proposer
 from vllm_ascend.utils import speculative_enable_dispatch_gmm_combine_decode
 
 from qwen3_rl.sam.ascend import AscendSamProposer
+from qwen3_rl.sam.gate import Gate
 
 UNGATED = {"sam_config": {"gate": False}}
 
@@ -38,12 +39,14 @@ def test_drafts_are_padded_where_only_uniform_batches_have_graphs(tmp_path):
     assert step(runner, [[3], [14]]) == [[4, 5, 6], [14, 14, 14]]
 
 
-@pytest.mark.parametrize(("threshold", "drafted"), [(0.5, [[4, 5, 6], [14, 14, 14]]), (0.6, [[], []])])
-def test_too_few_drafts_for_what_padding_costs_are_dropped(tmp_path, threshold, drafted):
-    runner = waiting_runner(tmp_path)
-    step(runner, [[3], [14]])
-    runner.drafter._sam.threshold = threshold
-    assert runner.drafter.for_graphs([[4, 5, 6], []]) == drafted
+def test_the_gate_is_told_that_drafts_will_be_filled_up(tmp_path, monkeypatch):
+    """So it weighs them against the price of k tokens for each request."""
+    told = []
+    choose = Gate.choose
+    monkeypatch.setattr(Gate, "choose", lambda *args, **more: told.append(more["padded"]) or choose(*args, **more))
+    step(waiting_runner(tmp_path), [[3], [14]])
+    step(waiting_runner(tmp_path, "NONE"), [[3], [14]])
+    assert told == [True, False]
 
 
 def test_what_was_filled_in_is_not_counted_as_a_draft(tmp_path):

@@ -169,7 +169,11 @@ def test_a_wrong_batch_limit_is_named_with_its_value(monkeypatch, value):
 
 def test_the_gate_hears_of_steps_that_only_decode(engine, monkeypatch):
     heard = []
-    monkeypatch.setattr(engine.proposer._gate, "observe", lambda *step: heard.append(step[:3]))
+
+    def observe(batch, drafted, expected, accepted, seconds):
+        heard.append((batch, drafted, accepted))
+
+    monkeypatch.setattr(engine.proposer._gate, "observe", observe)
     engine.begin("a")
     engine.step({"a": []})
     engine.step({"a": [4]})

@@ -48,12 +48,10 @@ def record_drafts(llm) -> list[list[tuple[str, int, int]]]:
 def test_the_gate_drafts_by_what_a_draft_costs(tiny, monkeypatch, price, share):
     """The engine's own drafts and acceptance; the clock says that a step takes 1 + price * (drafts a request)."""
     llm = engine(tiny, sam(gate=True))
-    steps, clock = record_drafts(llm), [0.0]
+    steps = record_drafts(llm)
 
     def now():
-        last = steps[-1] if steps else []
-        clock[0] += 1 + price * sum(size for _, _, size in last) / max(len(last), 1)
-        return clock[0]
+        return sum(1 + price * sum(size for _, _, size in step) / len(step) for step in steps)
 
     monkeypatch.setattr("qwen3_rl.sam.proposer.perf_counter", now)
     generate(llm, prompts_of(4), greedy(300))

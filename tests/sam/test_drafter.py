@@ -35,7 +35,7 @@ def accepted(drafter, traces, sharing_epoch=0):
 def test_a_repeated_text_is_drafted():
     drafter = SamDrafter(4)
     drafter.add_request("a", [1, 2, 3, 4, 5, 6, 7])
-    drafts, lengths = drafter.propose(["a"], np.array([3], dtype=np.int32), np.array([0, 1]))
+    drafts, lengths, _ = drafter.propose(["a"], np.array([3], dtype=np.int32), np.array([0, 1]))
     assert drafts.shape == (1, 4)
     assert drafts[0, : lengths[0]].tolist() == [4, 5, 6, 7]
 

@@ -41,18 +41,12 @@ class AscendSamProposer(Proposer):
     ) -> list[list[int]]:
         """One draft, perhaps empty, for each request of the runner's batch; called when the step's tokens are in it."""
         batch = self._runner.input_batch
-        drafts = self._sam.propose(batch, self._runner.requests, scheduler_output.scheduled_spec_decode_tokens)
-        return self.for_graphs(drafts) if all(valid_sampled_token_ids) else drafts
+        padded = all(valid_sampled_token_ids) and self.graph_wants_padding(len(batch.req_ids))
+        verified = scheduler_output.scheduled_spec_decode_tokens
+        drafts = self._sam.propose(batch, self._runner.requests, verified, padded)
+        return self.filled(drafts) if padded and any(drafts) else drafts
 
-    def for_graphs(self, drafts: list[list[int]]) -> list[list[int]]:
-        """The drafts as the next step takes them: where padding gives it a graph, padded, or none if too few."""
-        if not any(drafts) or not self._graph_wants_padding(len(drafts)):
-            return drafts
-        # Padding costs as much as drafts do.
-        worth = sum(map(len, drafts)) >= self._sam.threshold * self._k * len(drafts)
-        return self._padded(drafts) if worth else [[] for _ in drafts]
-
-    def _graph_wants_padding(self, requests: int) -> bool:
+    def graph_wants_padding(self, requests: int) -> bool:
         """Whether graphs exist only for batches in which every request has k + 1 tokens, and one fits this batch.
 
         In mode FULL ragged batches have graphs too, and the dispatcher asserts that a uniform batch's graph has a
@@ -67,7 +61,7 @@ class AscendSamProposer(Proposer):
         found, _ = self._runner.cudagraph_dispatcher.dispatch(tokens, uniform_decode=True, has_lora=has_lora)
         return found == CUDAGraphMode.FULL
 
-    def _padded(self, drafts: list[list[int]]) -> list[list[int]]:
+    def filled(self, drafts: list[list[int]]) -> list[list[int]]:
         """All drafts at length k, or, where one request can't have that, all as they are.
 
         What a draft is filled with is verified like any other token, so it can't change the output's law.

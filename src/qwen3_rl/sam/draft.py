@@ -168,9 +168,23 @@ def _advance(mem, states, lengths, n, token):
 
 @jit
 def draft(
-    mem, group, sequence, weights, longest, min_match, per_match, min_probability, out, asked, asked_features, work
+    mem,
+    group,
+    sequence,
+    weights,
+    longest,
+    min_match,
+    per_match,
+    min_probability,
+    out,
+    chances,
+    asked,
+    asked_features,
+    work,
 ):
     """Fill `out` (int32 [k]); return (number of drafted tokens, number of candidates of the first position).
+
+    `chances` float32 [k] receives, unless `min_probability` is 0, the chance that the draft up to each token is right.
 
     `asked` uint32 [CANDIDATES] and `asked_features` uint32 [CANDIDATES * FEATURES] receive the first position's
     candidates for `model.learn`; `work` uint32 [WORK_WORDS] is scratch. The whole draft really followed a suffix of at
@@ -233,6 +247,7 @@ def draft(
                 right *= probability(logit)
                 if right < min_probability:
                     break
+                chances[drafted] = right
         token = tokens[chosen]
         out[drafted] = token
         drafted += 1

@@ -137,20 +137,21 @@ class SamDrafter:
         tokens: np.ndarray,
         offsets: np.ndarray,
         min_probability: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Append new tokens to each request and draft what follows.
 
         tokens: int32 [total], those of req_ids[i] being tokens[offsets[i]:offsets[i + 1]], offsets: integers [n + 1].
         min_probability: for this call, in place of the drafter's.
-        Returns drafts int32 [n, k] and lengths int32 [n]; drafts[i, lengths[i]:] is undefined.
+        Returns drafts int32 [n, k], their lengths int32 [n], and the chances float32 [n, k] that a draft up to and with
+        each token is accepted (0 where min_probability is 0). What lies beyond a length is undefined.
         Raises ValueError for a request that isn't running, offsets that don't fit or a negative token, and appends
         nothing then.
         """
         packed = self._packed(req_ids, tokens, offsets)
         self._settings[kernels.MIN_PROBABILITY] = self.min_probability if min_probability is None else min_probability
-        out = self._run(len(req_ids), packed, self.k + 1)
+        out, chances = self._run(len(req_ids), packed, self.k + 1)
         self._settings[kernels.MIN_PROBABILITY] = self.min_probability
-        return out[:, : self.k], out[:, self.k]
+        return out[:, : self.k], out[:, self.k], chances
 
     def propose_lists(self, req_ids: Sequence[Hashable], new_tokens: Sequence[Sequence[int]]) -> list[list[int]]:
         """As `propose`, in an engine's own form: new_tokens[i] are those of req_ids[i]; returns one draft a request."""
@@ -160,7 +161,7 @@ class SamDrafter:
             raise ValueError(f"{len(req_ids)} requests, but new tokens of {len(new_tokens)}")
         for tokens in new_tokens:
             packed += tokens
-        out = self._run(len(req_ids), np.array(packed, dtype=np.int32), self.k + 1)
+        out, _ = self._run(len(req_ids), np.array(packed, dtype=np.int32), self.k + 1)
         return [row[: row[-1]] for row in out.tolist()]
 
     def extend_batch(self, req_ids: Sequence[Hashable], tokens: np.ndarray, offsets: np.ndarray) -> None:
@@ -252,15 +253,25 @@ class SamDrafter:
             raise ValueError(f"offsets for {len(slots)} requests and {len(tokens)} tokens don't fit: {offsets}")
         return np.concatenate((slots, offsets, tokens), dtype=np.int32, casting="unsafe")
 
-    def _run(self, n: int, packed: np.ndarray, columns: int) -> np.ndarray:
-        out = np.empty((n, columns), dtype=np.int32)
+    def _run(self, n: int, packed: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
+        out, chances = np.empty((n, columns), dtype=np.int32), np.zeros((n, self.k), dtype=np.float32)
         said, i, at = kernels.DONE, 0, 0
         while True:
             said, i, at = kernels.run_batch(
-                *self._arena, self._group_rows, self._sequences, self._weights, self._settings, packed, n, i, at, out
+                *self._arena,
+                self._group_rows,
+                self._sequences,
+                self._weights,
+                self._settings,
+                packed,
+                n,
+                i,
+                at,
+                out,
+                chances,
             )
             if said == kernels.DONE:
-                return out
+                return out, chances
             if said == kernels.REFUSED:
                 raise ValueError(f"token ids must be from 0 to 2**31 - 1, not {packed[2 * n + 1 + at]}")
             self._relieve(said, int(packed[i]))

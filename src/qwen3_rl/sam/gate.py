@@ -1,127 +1,149 @@
-"""How likely a draft token must be for it to pay: the engine's step times decide.
+"""Which drafts pay: those that make the most expected tokens a second, by the engine's measured step times.
 
-A step that verifies d draft tokens a request takes (1 + price * d) times as long as one without drafts. The price is
-near 0 while the device waits for memory and nears 1 once it computes. It depends on the device, the model, the context
-and the batch, so it is measured, for each power of two of the batch size, by comparing steps without drafts and with
-them. Drafting a token that is accepted with chance p makes more tokens a second if p exceeds the price times the gain
-of such a step. Where drafts as a whole don't pay, all are off, and are tried again ever more rarely.
+A step that verifies d > 0 draft tokens a request takes 1 + fixed + marginal * d times as long as one without drafts.
+What both come to depends on the device, the model, the context and the batch, so they are learned for each power of two
+of the batch size, by least squares over the steps as they come. The drafter knows the chance of each draft token. The
+number of expected tokens over the expected time is the goodput that Liu et al., "Optimizing Speculative Decoding for
+Serving Large Language Models Using Goodput", 2024 (arXiv 2406.14066) choose a draft length by; here it decides token by
+token.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import median
 
-FIRST_PRICE = 0.5  # likely drafts pay at this one, and their steps teach the real one
-STEPS = 4  # without drafts, and with them, that a measurement needs
-PATIENCE = 32  # steps in which they may come by themselves; then they are made
-LONGEST_PATIENCE = 512
-FIRST_WEIGHT, MOST_WEIGHT = 0.1, 8.0  # of a price, in squares of the d that it was measured with
-DECAY = 0.95  # of what earlier steps brought, each step
-MARGIN = 1.1  # what hardly pays is not drafted
-SLACK = 0.03  # nor are drafts whose gain is lost in the scatter of the measured times
+import numpy as np
 
-
-@dataclass(slots=True)
-class _Step:
-    drafted: float  # tokens a request
-    seconds: float
+LEAST_CHANCE = 0.05  # rarer tokens pay nowhere
+FIRST_COST = (0.1, 0.3)  # fixed, marginal; a low guess is tried and mended, a high one would stay
+FIRST_WEIGHT = 0.5  # of it, in steps
+FIRST_TOKENS = 8.0  # expected and accepted, before any are
+LAST_STEPS = 8  # steps without drafts that are compared with
+KEPT = 0.97  # of what earlier steps weigh, each step with drafts;
+PLAIN_AGES = 0.1  # a step without ages them by as much less
+CLIP = 0.3  # a step's time counts as off by at most so much: some are held up
+SLACK = 0.05  # gain above which drafting begins; it ends where there is none
+TRIALS = 0.01  # share of the time that may go into finding out
 
 
-def _last() -> deque[_Step]:
-    return deque(maxlen=3 * STEPS)
-
-
-@dataclass
 class _Bucket:
     """Batches of about the same size.
 
-    drafted, accepted: tokens a request and step, lately. hits: the latter in steps with drafts alone, of which `tried`
-    count. plain, drafting: steps without drafts and with them since the last measurement.
+    plain: seconds of the last steps without drafts. cost: (fixed, marginal). rest: steps to come in which drafts
+    are not even asked for.
     """
 
-    price: float
-    weight: float = FIRST_WEIGHT
-    drafted: float = 0.0
-    accepted: float = 0.0
-    hits: float = 0.0
-    tried: int = 0
-    cost: float | None = None  # by what share a step with drafts took longer, lately
-    off: bool = False
-    plain: deque[_Step] = field(default_factory=_last)
-    drafting: deque[_Step] = field(default_factory=_last)
-    waited: int = 0
-    patience: int = PATIENCE
+    def __init__(self, cost: np.ndarray):
+        self.plain: deque[float] = deque(maxlen=LAST_STEPS)
+        self.cost = self._first_cost = cost
+        self._squares = np.zeros((2, 2))
+        self._products = np.zeros(2)
+        self._expected = self._accepted = FIRST_TOKENS
+        self._credit = 0.0
+        self._plain_since = 0
+        self._drafting = False
+        self.rest = 0
 
-    @property
-    def threshold(self) -> float:
-        price = max(self.price, 0.0)
-        paying = MARGIN * price * (1 + self.accepted) / (1 + price * self.drafted)
-        if self.waited >= self.patience:
-            return 1.0 if len(self.plain) < STEPS else min(paying, 1.0) / 2
-        return 1.0 if self.off else min(paying, 1.0)
+    def tick(self) -> bool:
+        """Begin a step. Returns whether to ask for drafts."""
+        self._credit = min(self._credit + TRIALS, 1.0)
+        self.rest -= 1
+        return self.rest < 0 and len(self.plain) > LAST_STEPS // 2
 
-    def observe(self, drafted: float, accepted: float, seconds: float) -> None:
-        self.drafted += (1 - DECAY) * (drafted - self.drafted)
-        self.accepted += (1 - DECAY) * (accepted - self.accepted)
-        if drafted:
-            self.tried += 1
-            self.hits += max(1 - DECAY, 1 / self.tried) * (accepted - self.hits)
-        (self.drafting if drafted else self.plain).append(_Step(drafted, seconds))
-        self.waited += 1
-        if min(len(self.plain), len(self.drafting)) >= STEPS:
-            self._measure()
-        elif self.waited < self.patience + 3 * STEPS:
-            return
-        forced = self.waited > self.patience
-        self.waited = 0
-        if forced or self.off:
-            self.patience = min(2 * self.patience, LONGEST_PATIENCE)
+    def least_chance(self, chances: np.ndarray, sizes: np.ndarray, batch: int) -> float:
+        """Of the chances (float64 [n], falling), the least to draft; 1 for no drafts.
 
-    def _measure(self) -> None:
-        # Medians, because single steps are held up by other things.
-        plain = median(step.seconds for step in self.plain)
-        cost = median(step.seconds for step in self.drafting) / plain - 1
-        drafted = fmean(step.drafted for step in self.drafting)
-        self.weight = min(self.weight + drafted**2, MOST_WEIGHT)
-        self.price += min(drafted**2 / self.weight, 1.0) * (min(max(cost / drafted, -1.0), 3.0) - self.price)
-        self.cost = cost if self.cost is None else (self.cost + cost) / 2
-        self.off = self.hits < self.cost + SLACK
-        if self.off:
-            self.tried = 0  # what the next trial brings decides alone
-        self.plain.clear()
-        self.drafting.clear()
+        sizes [n]: draft tokens a request that the engine computes when it takes the first, the first two, ...
+        """
+        fixed, marginal = np.maximum(self.cost, 0.0)
+        trust = min(max(self._accepted / self._expected, 0.2), 1.5)
+        gains = (1 + trust * np.cumsum(chances) / batch) / (1 + fixed + marginal * sizes) - 1
+        best = int(gains.argmax())
+        gain = gains[best]
+        self._drafting = gain > (0.0 if self._drafting else SLACK)
+        costs = max(abs(gain), SLACK)
+        trial = self._credit >= costs
+        if trial:
+            self._credit -= costs
+        return float(chances[best]) if self._drafting != trial else 1.0
+
+    def observe_plain(self, seconds: float) -> None:
+        self.plain.append(seconds)
+        self._plain_since += 1
+
+    def observe_drafts(self, size: float, expected: float, accepted: int, seconds: float) -> None:
+        kept = KEPT ** (1 + self._plain_since * PLAIN_AGES)
+        self._plain_since = 0
+        self._expected = kept * self._expected + expected
+        self._accepted = kept * self._accepted + accepted
+        terms = np.array([1.0, size])
+        guess = terms @ self.cost
+        cost = np.clip(seconds / median(self.plain) - 1, guess - CLIP, guess + CLIP)
+        self._squares = kept * self._squares + np.outer(terms, terms)
+        self._products = kept * self._products + cost * terms
+        weight = FIRST_WEIGHT * np.eye(2)
+        self.cost = np.linalg.solve(self._squares + weight, self._products + weight @ self._first_cost)
 
 
 class Gate:
-    """The least chance of acceptance that a draft token must have in the next step, from 0 (all do) to 1 (none).
+    """Call for each step `asks`, then, if it says so, `choose`, then `observe`.
 
-    batch_limit: larger batches are never drafted for, -1 for no limit. adaptive: follow the measured price; else 0.
+    batch_limit: larger batches are never drafted for, -1 for no limit. adaptive: follow the measured times; else all
+    drafts are kept. least_chance: the drafter may leave out tokens of less.
     """
 
     def __init__(self, batch_limit: int = -1, adaptive: bool = True):
+        self.least_chance = LEAST_CHANCE if adaptive else 0.0
         self._batch_limit = batch_limit
         self._adaptive = adaptive
         self._buckets: dict[int, _Bucket] = {}
 
-    def threshold(self, batch: int) -> float:
-        """For a step of `batch` requests."""
+    def asks(self, batch: int) -> bool:
+        """Whether the step of `batch` requests that begins now may have drafts."""
         if 0 <= self._batch_limit < batch:
-            return 1.0
-        return self._bucket(batch).threshold if self._adaptive else 0.0
+            return False
+        return not self._adaptive or self._bucket(batch).tick()
 
-    def observe(self, batch: int, drafted: int, accepted: int, seconds: float) -> None:
+    def choose(
+        self, batch: int, chances: np.ndarray, lengths: np.ndarray, *, padded: bool = False, seconds: float = 0.0
+    ) -> tuple[np.ndarray, float]:
+        """Which drafts a step of `batch` requests verifies.
+
+        chances: float32 [n, k], that a draft up to and with each token is accepted. lengths: of the n <= batch drafts,
+        int32 [n]. padded: the engine fills all requests' drafts up to k, if there is any. seconds: what it took to make
+        the drafts. Returns the lengths to keep [n], and the highest chance that was refused (0: none was).
+        """
+        offered = np.arange(chances.shape[1]) < lengths[:, None]
+        if not self._adaptive or not offered.any():
+            return lengths, 0.0
+        falling = np.sort(chances[offered].astype(np.float64))[::-1]
+        sizes = np.full(len(falling), chances.shape[1]) if padded else np.arange(1, len(falling) + 1) / batch
+        bucket = self._bucket(batch)
+        least = bucket.least_chance(falling, sizes, batch)
+        kept = offered & (chances >= least)
+        if not kept.any():
+            # Nor may drafts that are made in vain take much time.
+            bucket.rest = int(seconds / (TRIALS * median(bucket.plain)))
+        return kept.sum(axis=1), max(chances[offered & ~kept], default=0.0)
+
+    def observe(self, batch: int, drafted: int, expected: float, accepted: int, seconds: float) -> None:
         """Tell what a step brought.
 
-        batch: requests that decoded in it. drafted, accepted: draft tokens of all of them. seconds: wall time of the
-        whole step, from one draft to the next. Steps that hold anything but decoding (prefill) must be left out.
+        batch: requests that decoded in it. drafted: draft tokens that the engine computed for all of them. expected:
+        sum of the chances of those that were drafts, of which `accepted` were right. seconds: wall time of the whole
+        step, from one draft to the next. Steps that hold anything but decoding (prefill) must be left out.
         """
-        if self._adaptive:
-            self._bucket(batch).observe(drafted / batch, accepted / batch, seconds)
+        if not self._adaptive:
+            return
+        bucket = self._bucket(batch)
+        if not drafted:
+            bucket.observe_plain(seconds)
+        elif bucket.plain:
+            bucket.observe_drafts(drafted / batch, expected, accepted, seconds)
 
     def _bucket(self, batch: int) -> _Bucket:
-        """A size not seen before begins with the price of the nearest one that was."""
+        """A size not seen before begins with the costs of the nearest one that was."""
         size = batch.bit_length()
         if size not in self._buckets:
             near = min(self._buckets, key=lambda known: abs(known - size), default=None)
-            self._buckets[size] = _Bucket(FIRST_PRICE if near is None else self._buckets[near].price)
+            self._buckets[size] = _Bucket(np.array(FIRST_COST) if near is None else self._buckets[near].cost)
         return self._buckets[size]

@@ -158,12 +158,12 @@ def feed(mem, tags, heads, groups, sequences, slots, tokens, offsets, i, at, kee
 
 
 @jit
-def run_batch(mem, tags, heads, groups, sequences, weights, settings, packed, n, i, at, out):
+def run_batch(mem, tags, heads, groups, sequences, weights, settings, packed, n, i, at, out, chances):
     """Learn, feed, then draft for n requests in one call; returns what `feed` does, and drafts only when that is DONE.
 
     sequences uint32 [any, ROW_WORDS]; settings float64: see the names above; packed int32: n slots, n + 1 offsets, then
     the tokens (one array, since each costs a call 0.15 us); i, at: where to go on, 0 and 0 at first; out int32
-    [n, k + 1]: the drafts and, last, their lengths, or [n, 0] to draft nothing.
+    [n, k + 1]: the drafts and, last, their lengths, or [n, 0] to draft nothing; chances float32 [n, k]: see `draft`.
     """
     slots = packed[:n]
     offsets = packed[n : 2 * n + 1]
@@ -197,6 +197,7 @@ def run_batch(mem, tags, heads, groups, sequences, weights, settings, packed, n,
                 settings[PER_MATCH],
                 settings[MIN_PROBABILITY],
                 out[j, :k],
+                chances[j],
                 row[TOKENS_AT:FEATURES_AT],
                 row[FEATURES_AT:],
                 work,

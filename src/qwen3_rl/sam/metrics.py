@@ -28,8 +28,8 @@ class StepMetrics:
 
         acceptance_rate: accepted of the verified draft tokens. mean_accepted: accepted tokens a request and decoding
         step, so one more is what a forward pass yields. draft_tokens: verified. group_hits: share of the drafts whose
-        group held other requests' text. gate: the chance of acceptance that a draft token had to have, mean over the
-        engines' steps: 0 drafts all, 1 none.
+        group held other requests' text. gate: the highest chance of acceptance that was refused, mean over the
+        engines' steps; 1 for steps that asked for no drafts.
         """
         now: Counter[str] = Counter()
         for reply in counters:

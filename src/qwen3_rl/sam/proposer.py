@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from time import perf_counter
 from typing import Any
@@ -37,7 +37,7 @@ class _Request:
     record: Any  # the engine's own
     known: int  # tokens that the drafter has, the prompt's among them
     most: int  # tokens that it can come to
-    drafted: int = 0  # length of its last draft
+    chances: list[float] = field(default_factory=list)  # of its last draft's tokens, as Gate.choose takes them
 
 
 @dataclass(slots=True)
@@ -64,7 +64,6 @@ class SamProposer:
         self._max_model_len = vllm_config.model_config.max_model_len
         self._drafter = SamDrafter(k, **config.drafter_settings())
         self._gate = Gate(batch_limit(), config.gate)
-        self.threshold = 0.0  # the chance of acceptance that tokens of the last drafts have at least
         _compile(self._drafter)
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
@@ -75,44 +74,61 @@ class SamProposer:
         """There is no model."""
 
     def propose(
-        self, input_batch: Any, requests: Mapping[str, Any], verified: Mapping[str, Sequence[int]] | None = None
+        self,
+        input_batch: Any,
+        requests: Mapping[str, Any],
+        verified: Mapping[str, Sequence[int]] | None = None,
+        padded: bool = False,
     ) -> list[list[int]]:
         """One draft, perhaps empty, for each request of the batch.
 
         input_batch: vLLM's InputBatch; read are `req_ids`, the array rows `token_ids_cpu[i, :num_tokens_no_spec[i]]`,
         `num_prompt_tokens` and `spec_decode_unsupported_reqs`. requests: all live requests by id, also preempted ones;
         whoever is missing has ended. verified: the draft tokens that the engine checked in the step that just ended, by
-        request, with what was appended to a draft (None: it checked the drafts of the last call).
+        request, with what was appended to a draft (None: it checked the drafts of the last call). padded: the engine
+        will fill all drafts up to k, if there is any.
         """
         self._finish_missing(requests)
         batch = len(input_batch.req_ids)
         steps = self._new_tokens(input_batch, requests)
         self._observe(batch, steps, verified)
-        self.threshold = threshold = self._gate.threshold(batch)
-        self._counts["gate"] += threshold
         unsupported = input_batch.spec_decode_unsupported_reqs
-        drafts: list[list[int]] = [[] for _ in range(batch)]
+        asks = self._gate.asks(batch)
         asked, fed = [], []
         for step in steps:
-            wanted = threshold < 1 and step.room > 0 and step.request.req_id not in unsupported
+            wanted = asks and step.room > 0 and step.request.req_id not in unsupported
             (asked if wanted else fed).append(step)
         if fed:
             self._drafter.extend_batch(*_packed(fed))
+        drafts: list[list[int]] = [[] for _ in range(batch)]
         if asked:
-            least = max(threshold, self._drafter.min_probability)
-            tokens, lengths = self._drafter.propose(*_packed(asked), least)
-            for step, draft, length in zip(asked, tokens.tolist(), lengths.tolist(), strict=True):
-                if length:
-                    drafts[step.row] = draft[: min(length, step.room)]
-                    self._count_draft(step.request, len(drafts[step.row]))
+            self._draft(asked, batch, padded, drafts)
+        self._counts["gate"] += not asks
         return drafts
+
+    def _draft(self, asked: list[_Step], batch: int, padded: bool, drafts: list[list[int]]) -> None:
+        """Fill in the drafts for `asked`, as far as the gate keeps them."""
+        begun = perf_counter()
+        least = max(self._gate.least_chance, self._drafter.min_probability)
+        tokens, lengths, chances = self._drafter.propose(*_packed(asked), least)
+        lengths = np.minimum(lengths, [step.room for step in asked])
+        seconds = perf_counter() - begun
+        lengths, refused = self._gate.choose(batch, chances, lengths, padded=padded, seconds=seconds)
+        self._counts["gate"] += refused
+        rows = zip(asked, tokens.tolist(), chances.tolist(), lengths.tolist(), strict=True)
+        for step, draft, of_tokens, length in rows:
+            if length:
+                drafts[step.row] = draft[:length]
+                step.request.chances = of_tokens[:length]
+                self._counts["drafts"] += 1
+                self._counts["group_hits"] += self._drafter.shares(step.request.req_id)
 
     def stats(self) -> dict[str, float]:
         """Counts since the start, and the bytes in use now.
 
         steps; request_steps: decoding requests, summed over the steps; drafts; draft_tokens: those that the engine has
-        verified; accepted_tokens; group_hits: drafts for requests whose group holds others' text; gate: the chance of
-        acceptance that it asked of a draft token, summed over the steps.
+        verified; accepted_tokens; group_hits: drafts for requests whose group holds others' text; gate: the highest
+        chance of acceptance that it refused, 1 where it asked for no drafts, summed over the steps.
         """
         return {
             **self._counts,
@@ -154,29 +170,27 @@ class SamProposer:
     def _observe(self, batch: int, steps: list[_Step], verified: Mapping[str, Sequence[int]] | None) -> None:
         """Count the step that just ended, and tell the gate."""
         computed = drafted = accepted = 0
+        expected = 0.0
         decoded = set()
         for step in steps:
             request = step.request
             decoded.add(request.req_id)
-            checked = request.drafted if verified is None else len(verified.get(request.req_id, ()))
+            length = len(request.chances)
+            checked = length if verified is None else len(verified.get(request.req_id, ()))
             computed += checked
-            drafted += min(checked, request.drafted)
-            accepted += min(len(step.tokens) - 1, checked, request.drafted)
-            request.drafted = 0
+            drafted += min(checked, length)
+            accepted += min(len(step.tokens) - 1, checked, length)
+            expected += sum(request.chances[:checked])
+            request.chances = []
         now = perf_counter()
         if decoded and len(decoded) == batch and decoded <= self._decoded:  # nothing was prefilled
-            self._gate.observe(batch, computed, accepted, now - self._last_call)
+            self._gate.observe(batch, computed, expected, accepted, now - self._last_call)
         self._last_call = now
         self._counts["request_steps"] += len(decoded & self._decoded)
         self._decoded = decoded
         self._counts["steps"] += 1
         self._counts["draft_tokens"] += drafted
         self._counts["accepted_tokens"] += accepted
-
-    def _count_draft(self, request: _Request, length: int) -> None:
-        request.drafted = length
-        self._counts["drafts"] += 1
-        self._counts["group_hits"] += self._drafter.shares(request.req_id)
 
 
 def _compile(drafter: SamDrafter) -> None:
