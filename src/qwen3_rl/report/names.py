@@ -35,7 +35,7 @@ ACCEPTANCE = Metric(
 ACCEPTED = Metric("rollout/spec_decode/mean_accepted", "accepted a decoding step", "tokens", "more")
 DRAFTED = Metric("rollout/spec_decode/draft_tokens", "drafted", "tokens")
 GROUP_HITS = Metric("rollout/spec_decode/group_hits", "drafts with group text")
-GATE = Metric("rollout/spec_decode/gate", "chance that the gate asks of a draft token")
+GATE = Metric("rollout/spec_decode/gate", "highest chance that the gate refused")
 BUBBLE = Metric("rollout/bubble_ratio", "rollout bubble", "", "less")
 CAPPED = Metric("rollout/capped_ratio", "capped responses")
 REWARD = Metric("critic/rewards/mean", "reward", aliases=("critic/score/mean",))

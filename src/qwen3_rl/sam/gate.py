@@ -16,7 +16,7 @@ import numpy as np
 LEAST_CHANCE = 0.05  # rarer tokens pay nowhere
 FIRST_COST = (0.1, 0.3)  # fixed, marginal; a low guess is tried and mended, a high one would stay
 FIRST_WEIGHT = 0.5  # of it, in steps
-FIRST_TOKENS = 8.0  # expected and accepted, before any are
+FIRST_TOKENS = 8.0  # expected and accepted, beside those that were
 LAST_STEPS = 8  # steps without drafts that are compared with
 KEPT = 0.97  # of what earlier steps weigh, each step with drafts;
 PLAIN_AGES = 0.1  # a step without ages them by as much less
@@ -37,7 +37,7 @@ class _Bucket:
         self.cost = self._first_cost = cost
         self._squares = np.zeros((2, 2))
         self._products = np.zeros(2)
-        self._expected = self._accepted = FIRST_TOKENS
+        self._expected = self._accepted = 0.0
         self._credit = 0.0
         self._plain_since = 0
         self._drafting = False
@@ -49,13 +49,13 @@ class _Bucket:
         self.rest -= 1
         return self.rest < 0 and len(self.plain) > LAST_STEPS // 2
 
-    def least_chance(self, chances: np.ndarray, sizes: np.ndarray, batch: int) -> float:
+    def decide(self, chances: np.ndarray, sizes: np.ndarray, batch: int) -> float:
         """Of the chances (float64 [n], falling), the least to draft; 1 for no drafts.
 
         sizes [n]: draft tokens a request that the engine computes when it takes the first, the first two, ...
         """
         fixed, marginal = np.maximum(self.cost, 0.0)
-        trust = min(max(self._accepted / self._expected, 0.2), 1.5)
+        trust = min(max((FIRST_TOKENS + self._accepted) / (FIRST_TOKENS + self._expected), 0.2), 1.5)
         gains = (1 + trust * np.cumsum(chances) / batch) / (1 + fixed + marginal * sizes) - 1
         best = int(gains.argmax())
         gain = gains[best]
@@ -118,12 +118,12 @@ class Gate:
         falling = np.sort(chances[offered].astype(np.float64))[::-1]
         sizes = np.full(len(falling), chances.shape[1]) if padded else np.arange(1, len(falling) + 1) / batch
         bucket = self._bucket(batch)
-        least = bucket.least_chance(falling, sizes, batch)
+        least = bucket.decide(falling, sizes, batch)
         kept = offered & (chances >= least)
         if not kept.any():
             # Nor may drafts that are made in vain take much time.
             bucket.rest = int(seconds / (TRIALS * median(bucket.plain)))
-        return kept.sum(axis=1), max(chances[offered & ~kept], default=0.0)
+        return kept.sum(axis=1), float(chances[offered & ~kept].max(initial=0.0))
 
     def observe(self, batch: int, drafted: int, expected: float, accepted: int, seconds: float) -> None:
         """Tell what a step brought.
