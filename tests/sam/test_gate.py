@@ -145,6 +145,9 @@ def test_drafts_that_take_long_to_make_and_never_pay_are_rarely_asked_for():
     run(gate, 16, 0.9, CHANCES["low"], 1000, fixed=0.3, asking=0.1)
     assert 0.01 < sum(asked[200:]) / len(asked[200:]) < 0.15
     asked.clear()
+    run(gate, 4, 0.02, CHANCES["high"], 500, asking=0.1)  # which pay: the trials without drafts do not count
+    assert all(asked[-400:])
+    asked.clear()
     run(gate, 16, 0.9, CHANCES["low"], 1000, fixed=0.3)
     assert all(asked[-500:])
 

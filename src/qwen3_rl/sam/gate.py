@@ -21,15 +21,16 @@ LAST_STEPS = 8  # steps without drafts that are compared with
 KEPT = 0.97  # of what earlier steps weigh, each step with drafts;
 PLAIN_AGES = 0.1  # a step without ages them by as much less
 CLIP = 0.3  # a step's time counts as off by at most so much: some are held up
-SLACK = 0.05  # gain above which drafting begins; it ends where there is none
+# Gains above which drafting begins and below which it ends: a batch waits for its slowest request, which gains least.
+BEGIN, END = 0.1, 0.05
 TRIALS = 0.01  # share of the time that may go into finding out
 
 
 class _Bucket:
     """Batches of about the same size.
 
-    plain: seconds of the last steps without drafts. cost: (fixed, marginal). rest: steps to come in which drafts
-    are not even asked for.
+    plain: seconds of the last steps without drafts. cost: (fixed, marginal). drafting: whether that pays, lately. rest:
+    steps to come in which drafts are not even asked for.
     """
 
     def __init__(self, cost: np.ndarray):
@@ -40,7 +41,7 @@ class _Bucket:
         self._expected = self._accepted = 0.0
         self._credit = 0.0
         self._plain_since = 0
-        self._drafting = False
+        self.drafting = False
         self.rest = 0
 
     def tick(self) -> bool:
@@ -50,21 +51,22 @@ class _Bucket:
         return self.rest < 0 and len(self.plain) > LAST_STEPS // 2
 
     def decide(self, chances: np.ndarray, sizes: np.ndarray, batch: int) -> float:
-        """Of the chances (float64 [n], falling), the least to draft; 1 for no drafts.
+        """Of the chances (float64 [n], falling), the least to draft; infinity for no drafts.
 
         sizes [n]: draft tokens a request that the engine computes when it takes the first, the first two, ...
         """
         fixed, marginal = np.maximum(self.cost, 0.0)
         trust = min(max((FIRST_TOKENS + self._accepted) / (FIRST_TOKENS + self._expected), 0.2), 1.5)
-        gains = (1 + trust * np.cumsum(chances) / batch) / (1 + fixed + marginal * sizes) - 1
+        times = fixed + marginal * sizes
+        gains = (1 + trust * np.cumsum(chances) / batch) / (1 + times) - 1
         best = int(gains.argmax())
         gain = gains[best]
-        self._drafting = gain > (0.0 if self._drafting else SLACK)
-        costs = max(abs(gain), SLACK)
+        self.drafting = gain > (END if self.drafting else BEGIN)
+        costs = max(gain if self.drafting else times[best], BEGIN)
         trial = self._credit >= costs
         if trial:
             self._credit -= costs
-        return float(chances[best]) if self._drafting != trial else 1.0
+        return float(chances[best]) if self.drafting != trial else float("inf")
 
     def observe_plain(self, seconds: float) -> None:
         self.plain.append(seconds)
@@ -120,7 +122,7 @@ class Gate:
         bucket = self._bucket(batch)
         least = bucket.decide(falling, sizes, batch)
         kept = offered & (chances >= least)
-        if not kept.any():
+        if not bucket.drafting:
             # Nor may drafts that are made in vain take much time.
             bucket.rest = int(seconds / (TRIALS * median(bucket.plain)))
         return kept.sum(axis=1), float(chances[offered & ~kept].max(initial=0.0))
