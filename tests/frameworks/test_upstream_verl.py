@@ -65,7 +65,7 @@ def patched(tmp_path_factory):
 
 def test_the_patched_tree_passes_what_the_pristine_passes(patched, tmp_path):
     assert len({test.partition("::")[0] for test in patched}) >= SDIST_FILES
-    assert len(patched) > 100
+    assert sum(state == "passed" for state in patched.values()) > 100
     gone = ["diff", "--name-only", "--diff-filter=D", "patchset/base", "patched", "--", "tests"]
     assert subprocess.run(["git", "-C", VERL, *gone], check=True, capture_output=True, text=True).stdout == ""
     not_passed = [test for test, state in patched.items() if state != "passed"]

@@ -18,8 +18,8 @@ FIRST_COST = (0.1, 0.3)  # fixed, marginal; a low guess is tried and mended, a h
 FIRST_WEIGHT = 0.5  # of it, in steps
 FIRST_TOKENS = 8.0  # expected and accepted, beside those that were
 LAST_STEPS = 8  # steps without drafts that are compared with
-KEPT = 0.97  # of what earlier steps weigh, each step with drafts;
-PLAIN_AGES = 0.1  # a step without ages them by as much less
+KEPT = 0.97  # of the weight of what was seen, at each step with drafts
+PLAIN_AGES = 0.1  # a step without drafts ages it by this share of one with them
 CLIP = 0.3  # a step's time counts as off by at most so much: some are held up
 # Gains above which drafting begins and below which it ends: a batch waits for its slowest request, which gains least.
 BEGIN, END = 0.1, 0.05
