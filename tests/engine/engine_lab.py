@@ -22,9 +22,12 @@ def engine(model: Path, speculation: dict[str, Any] | None, **settings: Any) -> 
         "seed": 0,
         **settings,
     }
-    return LLM(
+    llm = LLM(
         str(model), speculative_config=dict(speculation) if speculation else None, disable_log_stats=False, **chosen
     )
+    # A request waits for its grammar; compiled by a thread, it may find the other requests gone.
+    llm.llm_engine.engine_core.engine_core.structured_output_manager._use_async_grammar_compilation = False
+    return llm
 
 
 def sam(**config: Any) -> dict[str, Any]:
