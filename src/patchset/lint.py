@@ -20,7 +20,7 @@ from .stack import check_source
 STATUS = re.compile(r"(Pending|Submitted) https?://\S+|Backport [0-9a-f]{7,40}( .*)?|Inappropriate \S.*")
 TRAILERS = ("Feature", "Upstream-Status", "Tested-by")
 BLANKS = re.compile(r"[ \t]+\r?$|^ +\t")
-IMPORT = re.compile(r"^\s*(?:from ([\w.]+) import (\([^)]*\)|[^#\n]+)|import ([\w., ]+))", re.M)
+IMPORT = re.compile(r"^\s*(?:from ([\w.]+) import (\([^)]*\)|[^\n]+)|import ([\w., ]+))", re.M)
 
 
 def lint(project: Project) -> list[str]:
@@ -115,7 +115,7 @@ def _imports(source: Path, patch: Patch) -> Iterator[str]:
     """Names of our packages that added lines import and our sources lack. Nothing is imported for it."""
     for file in (file for file in patch.diff if file.path.endswith(".py")):
         text = "".join(line.value for hunk in file for line in hunk if line.is_added)
-        for found in IMPORT.finditer(text):
+        for found in IMPORT.finditer(re.sub("#.*", "", text)):
             module, names, plain = found.groups()
             wanted = [(module, each) for each in re.findall(r"(\w+)(?: as \w+)?", names)] if module else []
             wanted += [(each.split()[0], None) for each in (plain or "").split(",") if each.strip()]

@@ -1,6 +1,7 @@
 """Runs vLLM's own Triton kernels (of the checkout's base, in Triton's interpreter) beside their torch replacements.
 
-A process of its own: TRITON_INTERPRET must be set before Triton is imported. Prints how many calls agreed.
+All must agree but the sampled replacements of refused drafts, which are drawn in another way. A process of its own:
+TRITON_INTERPRET must be set before Triton is imported. Prints how many calls agreed.
 """
 
 import importlib.util
@@ -15,6 +16,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # vLLM then takes Triton without a devi
 import torch
 
 VOCABULARY = 11
+REPLACED = -2
 
 
 def pristine(path: str):
@@ -51,11 +53,19 @@ def case(seed: int, greedy: str, with_draft_probs: bool):
     return (draft, counts.tolist(), int(counts.max()), cumulative, draft_probs, target, bonus, metadata), cumulative
 
 
+def sampled_replacements(arguments, emitted: torch.Tensor) -> torch.Tensor:
+    """Where the random requests emit something else than their draft or its bonus: bool, as emitted."""
+    counts, metadata = arguments[1], arguments[-1]
+    last = (emitted >= 0).sum(1) - 1
+    refused = (last < torch.tensor(counts)) & (metadata.temperature > 0)
+    return torch.nn.functional.one_hot(last, emitted.shape[1]).bool() & refused[:, None]
+
+
 def main() -> int:
     from vllm.v1.sample import rejection_sampler as patched
 
     reference = pristine(sys.argv[1])
-    assert type(patched.expand_kernel).__module__ == "qwen3_rl.sam.rejection_torch"
+    assert patched.rejection_sample.__module__ == "qwen3_rl.sam.rejection_torch"
     assert "triton" in type(reference.expand_kernel).__module__
     agreed = 0
     for seed, greedy, with_probs in itertools.product(range(int(sys.argv[2])), ("none", "all", "some"), (False, True)):
@@ -64,6 +74,7 @@ def main() -> int:
         for module in (reference, patched):
             torch.manual_seed(seed)
             emitted = module.rejection_sample(*arguments)
+            emitted[sampled_replacements(arguments, emitted)] = REPLACED
             values = arguments[-1].temperature
             results.append((emitted, module.expand_batch_to_tokens(values, cumulative, len(arguments[0]), 0, 1)))
         for wanted, found in zip(*results, strict=True):

@@ -47,13 +47,6 @@ def test_drafts_are_verified_on_a_cpu(tiny):
         assert 0 < after["accepted_tokens"] - before["accepted_tokens"] < after["draft_tokens"] - before["draft_tokens"]
 
 
-def test_the_triton_placeholder_rounds_up():
-    from vllm.triton_utils.importing import TritonPlaceholder
-
-    rounded = [TritonPlaceholder().next_power_of_2(n) for n in (1, 2, 3, 4, 5, 151936)]
-    assert rounded == [1, 2, 4, 4, 8, 262144]
-
-
 def seeded(tiny, speculation, batched: int) -> list[list[int]]:
     llm = engine(tiny, speculation, max_num_batched_tokens=batched, enable_prefix_caching=False)
     params = SamplingParams(temperature=1.0, seed=7, max_tokens=8, ignore_eos=True)

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy.stats import chisquare
 from vllm.v1.sample.logits_processor import LogitsProcessors
 from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.ops.bad_words import apply_bad_words_with_drafts
-from vllm.v1.sample.rejection_sampler import RejectionSampler
+from vllm.v1.sample.rejection_sampler import RejectionSampler, rejection_sample
 from vllm.v1.sample.sampler import Sampler
 from vllm.v1.spec_decode.metadata import SpecDecodeMetadata
 
 from patchset.project import find_project
+from qwen3_rl.sam import rejection_torch
 
+BONUS = 4
 CASES = int(os.environ.get("SAM_TRITON_CASES", "5"))
 
 
@@ -48,6 +51,63 @@ def metadata(requests: int, **settings) -> SamplingMetadata:
         "max_num_logprobs": 0,
     }
     return SamplingMetadata(**{**defaults, **settings})
+
+
+@pytest.mark.parametrize("with_draft_probs", [False, True])
+def test_emitted_tokens_follow_the_target(with_draft_probs):
+    torch.manual_seed(0)
+    requests, target = 50_000, torch.tensor([[0.5, 0.25, 0.0, 0.2, 0.05], [0.1, 0.3, 0.3, 0.3, 0.0]])
+    proposed = torch.tensor([[0.2, 0.3, 0.1, 0.2, 0.2], [0.3, 0.1, 0.2, 0.2, 0.2]])
+    draft = torch.tensor([0, 1]).repeat(requests)
+    if with_draft_probs:
+        draft = proposed.multinomial(requests, replacement=True).T.flatten()
+    emitted = rejection_sample(
+        draft.int(),
+        [2] * requests,
+        2,
+        torch.arange(2, 2 * requests + 1, 2),
+        proposed.repeat(requests, 1) if with_draft_probs else None,
+        target.repeat(requests, 1),
+        torch.full((requests, 1), BONUS),
+        metadata(requests),
+    )
+    for position in (0, 1):
+        column = emitted[:, position]
+        found = column[column >= 0].bincount(minlength=5)
+        law = target[position].double()
+        assert not found[law == 0].any()
+        assert chisquare(found[law > 0], law[law > 0] / law.sum() * found.sum()).pvalue > 0.01, (found, law)
+    right = (emitted[:, :2] == draft.view(-1, 2)).all(1)
+    assert emitted[:, 2].tolist() == torch.where(right, BONUS, -1).tolist()
+
+
+def test_a_seed_does_not_hear_the_other_requests():
+    def sample(before: int, after: int, seed: int) -> list[int]:
+        """The tokens of a seeded request with three drafts of chance 1/2, beside others with so many drafts."""
+        counts = [before, 3, after]
+        drafts = torch.arange(sum(counts)) % 3
+        drafts[before : before + 3] = torch.arange(3)
+        target = torch.full((len(drafts), 50), 0.5 / 49)
+        target[torch.arange(len(drafts)), drafts] = 0.5
+        settings = metadata(3, generators={1: torch.Generator().manual_seed(seed)})
+        bonus = torch.full((3, 1), BONUS)
+        sums = torch.tensor(counts).cumsum(0)
+        return rejection_sample(drafts, counts, max(counts), sums, None, target, bonus, settings)[1, :4].tolist()
+
+    alone = [sample(0, 0, seed) for seed in range(30)]
+    assert len({tuple(tokens) for tokens in alone}) > 20
+    assert [sample(2, 5, seed) for seed in range(30)] == alone
+
+
+def test_the_rarest_uniform_numbers():
+    target = torch.tensor([[0.0, 0.0, 0.3, 0.0, 0.7, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]])
+    drafts, rows = torch.tensor([2, 1]), torch.tensor([0, 1])
+    for uniform in (0.0, 1 - 2**-53):
+        # Token 4 is all that is left beside the draft 2, and nothing beside the draft 1.
+        found = rejection_torch._replacements(
+            drafts, None, target, rows, torch.full((2,), uniform, dtype=torch.float64)
+        )
+        assert found.tolist() == [4, 1]
 
 
 def test_raw_logprobs_stay_raw():

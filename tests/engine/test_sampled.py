@@ -12,8 +12,6 @@ from law import LENGTH, exact_law, p_values, worst
 from vllm import SamplingParams
 from vllm.v1.sample import rejection_sampler
 
-from qwen3_rl.sam import rejection_torch
-
 SAMPLES = 20_000 if os.environ.get("SAM_FULL") else 3_000
 ALLOWED = [65, 66, 67]
 # Every pair of allowed tokens occurs, so there is a draft after any text.
@@ -51,17 +49,20 @@ def test_samples_follow_the_law(tiny, law, sharing):
 def test_a_biased_sampler_is_noticed(tiny, law, monkeypatch):
     """Block verification with one-hot drafts, as in vllm-ascend 0.13.0: accept by the product of the probabilities."""
 
-    @rejection_torch._Kernel
-    def block_verification(output, cu, draft, draft_probs, target, bonus, recovered, uniform, *more, **settings):
-        start = 0
-        for row, end in enumerate(cu.tolist()):
-            mine = draft[start:end]
-            chances = target[torch.arange(start, end), mine.long()].cumprod(0)
-            legal = (chances >= uniform[start:end].cumprod(0)).nonzero()
+    def block_verification(draft, counts, longest, cu, draft_probs, target, bonus, metadata):
+        output = torch.full((len(counts), longest + 1), -1, dtype=torch.int32)
+        for row, (end, count) in enumerate(zip(cu.tolist(), counts, strict=True)):
+            mine, probs = draft[end - count : end].long(), target[end - count : end]
+            chances = probs[torch.arange(count), mine].cumprod(0)
+            legal = (chances >= torch.rand(count).cumprod(0)).nonzero()
             accepted = int(legal[-1]) + 1 if len(legal) else 0
-            last = recovered[start + accepted] if start + accepted < end else bonus[row, 0]
-            output[row, : accepted + 1] = torch.tensor([*mine[:accepted].tolist(), int(last)])
-            start = end
+            output[row, :accepted] = mine[:accepted]
+            if accepted == count:
+                output[row, count] = bonus[row, 0]
+            else:
+                probs[accepted, mine[accepted]] = 0.0
+                output[row, accepted] = probs[accepted].multinomial(1)
+        return output
 
-    monkeypatch.setattr(rejection_sampler, "rejection_random_sample_kernel", block_verification)
+    monkeypatch.setattr(rejection_sampler, "rejection_sample", block_verification)
     assert worst(p_values(law, sample(tiny, "group"))) < 1e-6

@@ -132,6 +132,7 @@ def test_all_faults_are_named_at_once(clean: Lab) -> None:
     [
         ("from ours.hook import LIMIT, go", None),
         ("from ours.hook import (\n    operating as x,\n    go,\n)", None),
+        ("from ours.hook import (  # noqa: F811\n    go,\n)", None),
         ("import ours.hook as h, os", None),
         ("from ours import sub, hook", None),
         ("    from elsewhere.hook import anything", None),

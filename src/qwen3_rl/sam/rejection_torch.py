@@ -1,102 +1,110 @@
-"""The four Triton kernels of vLLM's rejection sampler as vectorised torch functions, for devices without Triton.
+"""vLLM's verification of drafts in torch, for devices without Triton.
 
-Arguments as in vllm/v1/sample/rejection_sampler.py (0.13.0), and called the same way, `kernel[grid](...)`: each writes
-its first argument in place. Shapes: B requests, N draft tokens in all, V the vocabulary, S the longest draft; `cu` int
-[B] is the inclusive cumulative number of draft tokens. A draft is accepted up to its first wrong token, which is
-replaced, and if all of it is right a bonus token follows (Leviathan et al. 2023, arXiv 2211.17192).
+Two functions of vllm/v1/sample/rejection_sampler.py (0.13.0) with the same arguments and law.
+
+Shapes: B requests, N draft tokens in all, V the vocabulary, S the longest draft. A draft is accepted up to its first
+wrong token, which is replaced, and if all of it is right a bonus token follows (Leviathan et al. 2023, arXiv
+2211.17192). The replacement is drawn by one uniform number and only where it is needed; vLLM draws V exponential ones
+for every request, which on a CPU takes as long as the rest of sampling.
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
-
-class _Kernel:
-    """A function called like a Triton kernel; the grid says nothing to it."""
-
-    def __init__(self, function: Callable[..., None]):
-        self._function = function
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return self._function
+PLACEHOLDER_TOKEN_ID = -1  # what vLLM's parse_output leaves out
 
 
-def _counts(cu: torch.Tensor) -> torch.Tensor:
-    """Draft tokens of each request, int64 [B]."""
-    return torch.diff(cu.long(), prepend=cu.new_zeros(1).long())
+def expand_batch_to_tokens(
+    x: torch.Tensor, cu_num_tokens: torch.Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
+) -> torch.Tensor:
+    """Each of x [B] once for each token of its request, `replace_from` as `replace_to`: [num_tokens].
 
-
-def _fill(
-    output: torch.Tensor,
-    cu: torch.Tensor,
-    right: torch.Tensor,
-    tokens: torch.Tensor,
-    bonus: torch.Tensor,
-    rows: torch.Tensor | None,
-) -> None:
-    """Write each request's tokens up to its first wrong one, or all and the bonus.
-
-    output [B, S + 1]; right bool [N]; tokens [N]: what each position emits; bonus [B, 1]; rows bool [B]: the requests
-    that are written (None: all).
+    cu_num_tokens: int [B], the inclusive cumulative number of tokens.
     """
-    counts = _counts(cu)
-    columns = torch.arange(output.shape[1], device=output.device)
-    inside = columns < counts[:, None]
-    spread_right = torch.ones_like(inside)
-    spread_right[inside] = right
-    spread_tokens = output.clone()
-    spread_tokens[inside] = tokens.to(output.dtype)
-    at_bonus = columns == counts[:, None]
-    spread_tokens = torch.where(at_bonus, bonus.view(-1, 1).to(output.dtype), spread_tokens)
-    # Every position before this one was right.
-    reached = spread_right.cumprod(1).roll(1, 1).bool()
-    reached[:, 0] = True
-    written = reached & (inside | at_bonus)
-    if rows is not None:
-        written &= rows[:, None]
-    output[written] = spread_tokens[written]
+    counts = torch.diff(cu_num_tokens.long(), prepend=cu_num_tokens.new_zeros(1).long())
+    return torch.where(x == replace_from, replace_to, x).repeat_interleave(counts, output_size=num_tokens)
 
 
-@_Kernel
-def rejection_greedy_sample(output, cu, draft, target_argmax, bonus, is_greedy, max_spec_len) -> None:
-    """output int32 [B, S + 1]; draft, target_argmax [N]; bonus [B, 1]; is_greedy bool [B] or None, which means all."""
-    _fill(output, cu, draft == target_argmax, target_argmax, bonus, is_greedy)
+def rejection_sample(
+    draft_token_ids: torch.Tensor,
+    num_draft_tokens: list[int],
+    max_spec_len: int,
+    cu_num_draft_tokens: torch.Tensor,
+    draft_probs: torch.Tensor | None,
+    target_probs: torch.Tensor,
+    bonus_token_ids: torch.Tensor,
+    sampling_metadata: Any,
+) -> torch.Tensor:
+    """The tokens of each request, int32 [B, S + 1], with PLACEHOLDER_TOKEN_ID behind them.
 
-
-@_Kernel
-def rejection_random_sample(
-    output, cu, draft, draft_probs, target_probs, bonus, recovered, uniform, is_greedy, max_spec_len, vocab_size,
-    NO_DRAFT_PROBS,
-) -> None:  # fmt: skip
-    """output int32 [B, S + 1]; draft, recovered, uniform [N]; probs [N, V], draft_probs perhaps None."""
-    chosen = draft.long()[:, None]
-    target = target_probs.gather(1, chosen)[:, 0]
-    if NO_DRAFT_PROBS:
-        accepted = target >= uniform
-    else:
-        proposed = draft_probs.gather(1, chosen)[:, 0]
-        accepted = (proposed > 0) & (target / proposed >= uniform)
-    _fill(output, cu, accepted, torch.where(accepted, draft, recovered), bonus, ~is_greedy)
-
-
-@_Kernel
-def expand(output, values, cu, replace_from, replace_to, MAX_NUM_TOKENS) -> None:
-    """output [N]: each of values [B] once for each draft token of its request, replace_from as replace_to."""
-    replaced = torch.where(values == replace_from, torch.full_like(values, replace_to), values)
-    output.copy_(replaced.repeat_interleave(_counts(cu), output_size=len(output)))
-
-
-@_Kernel
-def sample_recovered_tokens(
-    output, cu, draft, draft_probs, target_probs, q, vocab_size, PADDED_VOCAB_SIZE, NO_DRAFT_PROBS
-) -> None:
-    """output [N]: for each position the token to take if its draft is refused, argmax of max(target - draft, 0) / q.
-
-    q float32 [B, V]: exponential noise, one row a request, which makes the argmax a sample.
+    draft_token_ids [N]; num_draft_tokens: B numbers; probs float32 [N, V], draft_probs None for drafts that have none;
+    bonus_token_ids [B, 1]. Of sampling_metadata `all_greedy`, `temperature` [B] (0: greedy) and `generators`
+    {request: generator} are read.
     """
-    if NO_DRAFT_PROBS:
-        rest = target_probs.scatter(1, draft.long()[:, None], 0.0)
+    counts = torch.tensor(num_draft_tokens, device=target_probs.device)
+    drafts = draft_token_ids.long()
+    greedy = torch.ones_like(counts) if sampling_metadata.all_greedy else sampling_metadata.temperature == 0
+    greedy = greedy.bool().repeat_interleave(counts)
+    likeliest = drafts.clone()
+    likeliest[greedy] = target_probs[greedy].argmax(-1)
+    chance = target_probs.gather(1, drafts[:, None])[:, 0]
+    if draft_probs is not None:
+        proposed = draft_probs.gather(1, drafts[:, None])[:, 0]
+        chance = torch.where(proposed > 0, chance / proposed, 0.0)
+    uniform, uniform_for_last = _uniform(num_draft_tokens, sampling_metadata.generators, target_probs.device)
+    right = torch.where(greedy, drafts == likeliest, chance > uniform)
+
+    inside = torch.arange(max_spec_len, device=counts.device) < counts[:, None]
+    accepted = torch.zeros_like(inside).masked_scatter_(inside, right).long().cumprod(1)
+    output = draft_token_ids.new_full((len(counts), max_spec_len + 1), PLACEHOLDER_TOKEN_ID, dtype=torch.int32)
+    output[:, :-1].masked_scatter_(inside, draft_token_ids.int()).masked_fill_(accepted == 0, PLACEHOLDER_TOKEN_ID)
+
+    accepted = accepted.sum(1)
+    refused = accepted < counts
+    wrong = (counts.cumsum(0) - counts + accepted)[refused]  # of the N
+    instead = likeliest[wrong]
+    sampled = ~greedy[wrong]
+    at = wrong[sampled]
+    instead[sampled] = _replacements(drafts[at], draft_probs, target_probs, at, uniform_for_last[refused][sampled])
+    last = bonus_token_ids.view(-1).to(torch.int32, copy=True)
+    last[refused] = instead.int()
+    return output.scatter_(1, accepted[:, None], last[:, None])
+
+
+def _uniform(
+    num_draft_tokens: list[int], generators: dict[int, torch.Generator], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Uniform numbers from 0 to below 1, float64, for each draft token [N] and each request [B].
+
+    A request with a generator takes its own from that, unless it has no drafts: other requests must not matter.
+    """
+    # In float32, 0 would be too frequent.
+    of_tokens = torch.rand(sum(num_draft_tokens), dtype=torch.float64, device=device)
+    of_requests = torch.rand(len(num_draft_tokens), dtype=torch.float64, device=device)
+    for request, generator in generators.items():
+        if count := num_draft_tokens[request]:
+            start = sum(num_draft_tokens[:request])
+            of_tokens[start : start + count].uniform_(generator=generator)
+            of_requests[request : request + 1].uniform_(generator=generator)
+    return of_tokens, of_requests
+
+
+def _replacements(
+    drafts: torch.Tensor,
+    draft_probs: torch.Tensor | None,
+    target_probs: torch.Tensor,
+    rows: torch.Tensor,
+    uniform: torch.Tensor,
+) -> torch.Tensor:
+    """Samples of max(target - draft, 0), one for each refused token: drafts, rows (of the probs) and uniform [R]."""
+    rest = target_probs[rows]
+    if draft_probs is None:
+        rest.scatter_(1, drafts[:, None], 0.0)
     else:
-        rest = (target_probs - draft_probs).clamp_(min=0)
-    requests = torch.arange(len(q), device=q.device).repeat_interleave(_counts(cu), output_size=len(output))
-    output.copy_(rest.div_(q[requests]).argmax(-1))
+        rest.sub_(draft_probs[rows]).clamp_(min=0)
+    sums = rest.cumsum(1, dtype=torch.float64)
+    total = sums[:, -1:]
+    found = torch.searchsorted(sums, uniform[:, None] * total, right=True)
+    # Nothing is left where the draft had all the probability, but for rounding.
+    return torch.where(total > 0, found, drafts[:, None])[:, 0]
