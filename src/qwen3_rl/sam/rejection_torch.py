@@ -39,15 +39,16 @@ def rejection_sample(
     """The tokens of each request, int32 [B, S + 1], with PLACEHOLDER_TOKEN_ID behind them.
 
     draft_token_ids [N]; num_draft_tokens: B numbers; probs float32 [N, V], draft_probs None for drafts that have none;
-    bonus_token_ids [B, 1]. Of sampling_metadata `all_greedy`, `temperature` [B] (0: greedy) and `generators`
-    {request: generator} are read.
+    bonus_token_ids [B, 1]. Of sampling_metadata `all_greedy`, `all_random`, `temperature` [B] (0: greedy) and
+    `generators` {request: generator} are read.
     """
     counts = torch.tensor(num_draft_tokens, device=target_probs.device)
     drafts = draft_token_ids.long()
-    greedy = torch.ones_like(counts) if sampling_metadata.all_greedy else sampling_metadata.temperature == 0
-    greedy = greedy.bool().repeat_interleave(counts)
-    likeliest = drafts.clone()
-    likeliest[greedy] = target_probs[greedy].argmax(-1)
+    if sampling_metadata.all_greedy:
+        greedy = torch.ones_like(drafts, dtype=torch.bool)
+    else:
+        greedy = (sampling_metadata.temperature == 0).repeat_interleave(counts)
+    likeliest = drafts if sampling_metadata.all_random else target_probs.argmax(-1)  # read where greedy
     chance = target_probs.gather(1, drafts[:, None])[:, 0]
     if draft_probs is not None:
         proposed = draft_probs.gather(1, drafts[:, None])[:, 0]
@@ -56,11 +57,11 @@ def rejection_sample(
     right = torch.where(greedy, drafts == likeliest, chance > uniform)
 
     inside = torch.arange(max_spec_len, device=counts.device) < counts[:, None]
-    accepted = torch.zeros_like(inside).masked_scatter_(inside, right).long().cumprod(1)
-    output = draft_token_ids.new_full((len(counts), max_spec_len + 1), PLACEHOLDER_TOKEN_ID, dtype=torch.int32)
-    output[:, :-1].masked_scatter_(inside, draft_token_ids.int()).masked_fill_(accepted == 0, PLACEHOLDER_TOKEN_ID)
+    kept = torch.zeros_like(inside).masked_scatter_(inside, right).long().cumprod(1)
+    output = torch.full((len(counts), max_spec_len + 1), PLACEHOLDER_TOKEN_ID, dtype=torch.int32, device=counts.device)
+    output[:, :-1].masked_scatter_(inside, drafts.int()).masked_fill_(kept == 0, PLACEHOLDER_TOKEN_ID)
 
-    accepted = accepted.sum(1)
+    accepted = kept.sum(1)
     refused = accepted < counts
     wrong = (counts.cumsum(0) - counts + accepted)[refused]  # of the N
     instead = likeliest[wrong]
@@ -82,11 +83,11 @@ def _uniform(
     # In float32, 0 would be too frequent.
     of_tokens = torch.rand(sum(num_draft_tokens), dtype=torch.float64, device=device)
     of_requests = torch.rand(len(num_draft_tokens), dtype=torch.float64, device=device)
+    of_their_tokens = of_tokens.split(num_draft_tokens)
     for request, generator in generators.items():
-        if count := num_draft_tokens[request]:
-            start = sum(num_draft_tokens[:request])
-            of_tokens[start : start + count].uniform_(generator=generator)
-            of_requests[request : request + 1].uniform_(generator=generator)
+        if num_draft_tokens[request]:
+            of_their_tokens[request].uniform_(generator=generator)
+            of_requests[request].uniform_(generator=generator)
     return of_tokens, of_requests
 
 
