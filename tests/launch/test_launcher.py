@@ -2,11 +2,13 @@
 
 import ipaddress
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -65,6 +67,32 @@ def test_a_ray_job_runs_and_its_shared_memory_goes(launch):
     assert "npus 1.0" in run.output
     assert "left psm_" in run.output
     assert not (run.run_folder / "ray-logs").exists()
+    run.assert_nothing_left()
+
+
+CRASH = """
+exec python - <<'END'
+import os, ray, signal, sys
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=0)
+class Trainer:
+    def step(self):
+        print("no such layer", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+ray.get(Trainer.remote().step.remote())
+END
+"""
+
+
+def test_a_crash_in_native_code_is_named(launch):
+    run = launch(CRASH)
+    assert run.finish() == 1
+    said = run.output[run.output.index("peak memory") :]
+    (crash,) = re.findall(r"^Trainer crashed, see (.+):\n  no such layer\n  \*\*\* SIGSEGV re", said, re.MULTILINE)
+    assert Path(crash).read_text().startswith(":job_id:")
+    assert " in step\n" in said
     run.assert_nothing_left()
 
 

@@ -27,12 +27,14 @@ from qwen3_rl.errors import UserError, as_user_errors
 from qwen3_rl.launch import operators, own_interface, processes, ray_node
 from qwen3_rl.launch.attest import attest
 from qwen3_rl.launch.cluster import Asker, follow, join
+from qwen3_rl.launch.crashes import crashes
 from qwen3_rl.launch.environment import check_script, source_environment
 from qwen3_rl.launch.place import Place, find_place
 from qwen3_rl.launch.scratch import Scratch, left_behind, only_launcher, remove_stale
 from qwen3_rl.launch.settings import Settings, read_settings
 from qwen3_rl.report.metrics import RAW_METRICS, TREES, write_metrics
 
+RAY_LOGS = "ray-logs"  # in the run's folder
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -154,7 +156,7 @@ def pump(
 def keep_ray_logs(scratch: Scratch, run_folder: Path) -> None:
     logs = scratch.folder / "ray" / "session_latest" / "logs"
     if logs.is_dir():
-        shutil.copytree(logs, run_folder / "ray-logs", ignore_dangling_symlinks=True)
+        shutil.copytree(logs, run_folder / RAY_LOGS, ignore_dangling_symlinks=True)
 
 
 def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
@@ -232,8 +234,11 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
         if code == 0:
             failed.pop_all()
     say(f"peak memory {scratch.peak_bytes / 1e9:.1f} GB, exit code {code}: {run_folder}")
+    if code != 0:
+        for crash in crashes(run_folder / RAY_LOGS):
+            say(crash, 2)
     if code != 0 and place.is_head:
-        say(f"the train script failed; read {run_folder}/train.log, then {run_folder}/ray-logs", 2)
+        say(f"the train script failed; read {run_folder}/train.log, then {run_folder / RAY_LOGS}", 2)
     return code
 
 
