@@ -67,10 +67,13 @@ def test_the_way_to_the_head():
 
 def test_a_left_over_process_is_named_with_its_age(tmp_path):
     program = tmp_path / "raylet"
-    program.symlink_to("/bin/sleep")
-    with subprocess.Popen([program, "30"]) as process:
+    program.symlink_to("/bin/cat")
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.read(1)  # only now it has a name for sure: Popen returns in the middle of exec
         found = {each.pid: each for each in left_over(Machine())}[process.pid]
-        process.kill()
+        process.stdin.close()
     assert (found.name, found.uid) == ("raylet", os.getuid())
     assert 0 <= found.seconds < 60
 

@@ -89,6 +89,29 @@ def test_settings_whose_lines_ray_broke(tmp_path, broken):
     assert run.settings == read(tmp_path, text + step_line(1, values(1))).settings != {}
 
 
+WARNING = """\
+/opt/verl/main_ppo.py:305: UserWarning: Disabled critic, since it isn't wanted
+  use_critic=need_critic(config),
+{"level": "warning"}
+"""
+
+
+@pytest.mark.parametrize("at", ["},", "'rollout': ", "'n': ", "'/models/Qwen3", "[1,"])
+@pytest.mark.parametrize("order", ["warning, rest", "rest, warning"])
+def test_settings_among_the_warnings_of_their_own_process(tmp_path, at, order):
+    """Ray's driver prints what has come of stdout and of stderr in turn (seen: Ray 2.49 on a busy machine)."""
+    text = settings().replace("'n': 8", "'n': 8,\n(TaskRunner pid=11)   'k': [1,\n(TaskRunner pid=11)         2]")
+    first, end, rest = text.partition(at)
+    line, _, others = rest.partition("\n")
+    pieces = [piece.replace("\n", "\n(TaskRunner pid=11) ") for piece in (WARNING.rstrip("\n"), line) if piece]
+    if order == "rest, warning":
+        pieces.reverse()
+    torn = "".join([first, end, *(f"\n(TaskRunner pid=11) {piece}" for piece in pieces), "\n", others])
+    whole = read(tmp_path, text + step_line(1, values(1))).settings
+    assert whole["actor_rollout_ref.rollout.k"] == [1, 2]
+    assert read(tmp_path, torn + step_line(1, values(1))).settings == whole
+
+
 def test_settings_that_another_worker_wrote_into(tmp_path):
     torn = settings().replace("'n': 8", "'n': (WorkerDict pid=3) hello")
     assert read(tmp_path, torn + step_line(1, values(1))).settings == {}

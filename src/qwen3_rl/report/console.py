@@ -6,6 +6,7 @@ codes, progress bars and what other workers print.
 
 import ast
 import re
+from itertools import groupby
 
 from qwen3_rl.errors import UserError
 from qwen3_rl.report.names import KEPT
@@ -13,11 +14,14 @@ from qwen3_rl.report.steps import KeptSteps
 
 LONGEST_LINE = 4 << 20  # bytes; a step has about 4,000
 MOST_LINES = 5000  # of printed settings
+MOST_FOREIGN = 100  # lines among them that are none, and have none's form
 SETTINGS_WITHIN = 16 << 20  # bytes from the start in which settings are looked for
 
 STEP = re.compile(rb"(?<![\w/])step:(\d{1,18}) - ")
 COLOUR = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 PREFIX = re.compile(r"\((\w+ pid=\d+(?:, ip=[^)]*)?)\) ?")
+SETTING = re.compile(r"\s+'")  # how pprint begins all lines of the settings but the first
+KEY = re.compile(SETTING.pattern + r"\w+':")
 WRAPPED = re.compile(rb"[\w.]+\(([^(),]+)(?:,[^()]*)?\)")
 TREE = re.compile(r"(?:^|\s)(verl|vllm|vllm-ascend|megatron-core|mindspeed) (\S+) +\d+ patches +([0-9a-f]{12})")
 VERSIONS = {
@@ -154,10 +158,39 @@ class Console:
     def _settings(self, lines: list[str]) -> bool:
         """Whether these lines are all of them. Joined without a break, since Ray may break one in a word."""
         try:
-            self.settings = dict(flat(ast.literal_eval("".join(lines))))
+            self.settings = dict(flat(ast.literal_eval("".join(without_foreign(lines)))))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return False  # or another process wrote into it; the comparison says that the settings are unknown
         return True
+
+
+def without_foreign(lines: list[str]) -> list[str]:
+    """Printed settings without the lines that Ray has put among them from the same process's stderr.
+
+    They come in whole lines; where Ray had broken a line of the settings, its rest is one of them.
+    """
+    runs = [(ours, list(run)) for ours, run in groupby(lines[1:], key=lambda line: bool(SETTING.match(line)))]
+    if sum(len(run) for ours, run in runs if not ours) > MOST_FOREIGN:
+        return lines
+    kept = lines[:1]
+    for (ours, run), (_, following) in zip(runs, [*runs[1:], (True, [""])], strict=True):
+        if not ours:
+            key = KEY.match(following[0])
+            after = key[0] if key else ""
+            candidates = [run, *([line] for line in reversed(run)), []]
+            run = next((some for some in candidates if begins_a_literal("".join([*kept, *some, after]))), run)
+        kept += run
+    return kept
+
+
+def begins_a_literal(text: str) -> bool:
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        return "was never closed" in error.msg
+    except (ValueError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def versions(line: str) -> dict[str, str]:
