@@ -107,6 +107,15 @@ def test_off_and_on_again_when_the_costs_move():
     assert share(drafted[-100:]) > 0.9
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_what_cost_more_than_a_whole_step_is_tried_again(padded):
+    gate = Gate()
+    _, drafted = run(gate, 4, 0.4, CHANCES["high"], 1000, fixed=2.0, padded=padded)
+    assert share(drafted[-300:]) < 0.02
+    _, drafted = run(gate, 4, 0.02, CHANCES["high"], 3000, padded=padded)
+    assert share(drafted[-100:]) > 0.9
+
+
 def test_chances_that_are_told_too_high_are_trusted_less():
     _, drafted = run(Gate(), 16, 0.2, lambda dice: 0.6, 600)
     assert share(drafted[-300:]) > 0.9

@@ -46,7 +46,7 @@ class _Bucket:
 
     def tick(self) -> bool:
         """Begin a step. Returns whether to ask for drafts."""
-        self._credit = min(self._credit + TRIALS, 1.0)
+        self._credit += TRIALS
         self.rest -= 1
         return self.rest < 0 and len(self.plain) > LAST_STEPS // 2
 
@@ -63,6 +63,7 @@ class _Bucket:
         gain = gains[best]
         self.drafting = gain > (END if self.drafting else BEGIN)
         costs = max(gain if self.drafting else times[best], BEGIN)
+        self._credit = min(self._credit, max(costs, 1.0))  # no more than that is saved up
         trial = self._credit >= costs
         if trial:
             self._credit -= costs
