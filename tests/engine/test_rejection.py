@@ -81,6 +81,38 @@ def test_emitted_tokens_follow_the_target(with_draft_probs):
     assert emitted[:, 2].tolist() == torch.where(right, BONUS, -1).tolist()
 
 
+@pytest.mark.parametrize("with_draft_probs", [False, True])
+def test_sampled_requests_beside_greedy_ones_and_such_without_drafts(with_draft_probs):
+    """Each position has a law of its own, so that a token from another's row is noticed."""
+    times, counts, temperature = 20_000, [2, 0, 3, 1, 2, 3], [1.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    torch.manual_seed(1)
+    laws = torch.rand(sum(counts), 5).pow(2).clamp(min=0.01)
+    laws /= laws.sum(1, keepdim=True)
+    proposed = torch.rand(laws.shape).softmax(1).repeat(times, 1) if with_draft_probs else None
+    drafts = torch.arange(len(laws)).repeat(times) % 5 if proposed is None else proposed.multinomial(1)[:, 0]
+    requests = times * len(counts)
+    emitted = rejection_sample(
+        drafts.int(),
+        counts * times,
+        max(counts),
+        torch.tensor(counts * times).cumsum(0),
+        proposed,
+        laws.repeat(times, 1),
+        torch.full((requests, 1), BONUS),
+        metadata(requests, temperature=torch.tensor(temperature * times), all_random=False),
+    ).view(times, len(counts), -1)
+    position = 0
+    for request, count in enumerate(counts):
+        for column in emitted[:, request, :count].T:
+            law, tokens = laws[position].double(), column[column >= 0]
+            if temperature[request] == 0:
+                assert (tokens == law.argmax()).all()
+            else:
+                found = tokens.bincount(minlength=5)
+                assert chisquare(found, law / law.sum() * found.sum()).pvalue > 0.01 / 12, (request, found, law)
+            position += 1
+
+
 def test_a_seed_does_not_hear_the_other_requests():
     def sample(before: int, after: int, seed: int) -> list[int]:
         """The tokens of a seeded request with three drafts of chance 1/2, beside others with so many drafts."""
