@@ -61,8 +61,9 @@ def test_a_seed_survives_chunked_prefill_under_speculation(tiny):
     assert seeded(tiny, SAM, 40) == seeded(tiny, SAM, 512)
 
 
-def test_a_grammar_beside_other_requests(tiny):
-    llm = engine(tiny, None)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_grammar_beside_other_requests(tiny, dtype):
+    llm = engine(tiny, None, dtype=dtype)
     constrained = greedy(10, structured_outputs=StructuredOutputsParams(regex="(ab)+"))
     outputs = generate(llm, prompts_of(2), [constrained, greedy(10)])
     assert llm.get_tokenizer().decode(outputs[0]) == "ababababab"
