@@ -1,6 +1,6 @@
 import pytest
 
-from qwen3_rl.sam.metrics import StepMetrics
+from qwen3_rl.sam.metrics import StepMetrics, over_batches
 
 
 def test_the_difference_that_a_step_made_over_all_engines():
@@ -17,6 +17,12 @@ def test_the_difference_that_a_step_made_over_all_engines():
         "rollout/spec_decode/gate": 0.7,
     }
     assert set(metrics.step([two, one]).values()) == {0}
+
+
+def test_over_the_generation_batches_of_a_step():
+    batches = [{"rollout/spec_decode/draft_tokens": n, "rollout/spec_decode/gate": n / 1000} for n in (1000, 100)]
+    assert over_batches(batches) == {"rollout/spec_decode/draft_tokens": 1100, "rollout/spec_decode/gate": 0.55}
+    assert over_batches([{}, {}]) == {}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import uuid
 from dataclasses import dataclass
-from statistics import fmean
 
 import numpy as np
 from verl import DataProto
@@ -11,6 +10,7 @@ from verl.trainer.ppo.ray_trainer import RayPPOTrainer
 from qwen3_rl.dapo.batches import Batches
 from qwen3_rl.dapo.groups import kept_groups, rows_of
 from qwen3_rl.errors import UserError
+from qwen3_rl.sam.metrics import over_batches
 
 
 @dataclass
@@ -96,10 +96,7 @@ class DapoTrainer(RayPPOTrainer):
         self._prompts = None
         result = DataProto.concat(kept_responses)[: wanted * group_size]
         result.meta_info["timing"] = timing
-        # Of SAM's drafts, where it drafts: the mean over the generation batches.
-        result.meta_info["rollout_metrics"] = {
-            name: fmean(metrics[name] for metrics in rollout_metrics) for name in rollout_metrics[0]
-        }
+        result.meta_info["rollout_metrics"] = over_batches(rollout_metrics)
         return result
 
     def _next_requests(self, group_size: int, meta_info: dict) -> DataProto:
