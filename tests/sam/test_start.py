@@ -28,6 +28,21 @@ def test_the_second_start_compiles_nothing(tmp_path):
     assert start(tmp_path) == ["0", "1"]
 
 
+MADE = """
+from types import SimpleNamespace
+from qwen3_rl.sam import drafter, kernels
+from qwen3_rl.sam.proposer import SamProposer
+speculative = SimpleNamespace(num_speculative_tokens=3, sam_config=None)
+SamProposer(SimpleNamespace(speculative_config=speculative, model_config=SimpleNamespace(max_model_len=64)))
+called = [getattr(kernels, name) for name in ("begin", "end_prompt", "feed", "finish", "reread", "run_batch", "trim")]
+print([used.__name__ for used in (*called, drafter.open_group, drafter.close_group) if not used.signatures])
+"""
+
+
+def test_the_engine_compiles_nothing_after_its_start():
+    assert subprocess.check_output([sys.executable, "-c", MADE], text=True) == "[]\n"
+
+
 def test_cache_folder_falls_back(tmp_path, monkeypatch):
     import numba
 

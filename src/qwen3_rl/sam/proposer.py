@@ -64,7 +64,7 @@ class SamProposer:
         self._max_model_len = vllm_config.model_config.max_model_len
         self._drafter = SamDrafter(k, **config.drafter_settings())
         self._gate = Gate(batch_limit(), config.gate)
-        _compile(self._drafter)
+        _compile()
         self._running: dict[str, _Request] = {}
         self._last_call = perf_counter()
         self._decoded: set[str] = set()  # requests with new tokens in the last step
@@ -193,12 +193,13 @@ class SamProposer:
         self._counts["accepted_tokens"] += accepted
 
 
-def _compile(drafter: SamDrafter) -> None:
-    """Compile the drafter's code, or read it from disk, rather now than in a step of the engine."""
-    drafter.add_request("", [0])
-    drafter.propose_lists([""], [[1, 0]])
-    drafter.finish("")
-    drafter.clear()
+def _compile() -> None:
+    """Compile all of the drafter's code, or read it from disk, rather now than in a step of the engine."""
+    drafter = SamDrafter(1, 1 << 18, history_tokens=4)
+    for _ in range(3):  # the second leaves more than the history keeps, the third reads that again
+        drafter.add_request("", [0])
+        drafter.propose_lists([""], [[1, 0, 1, 0]])
+        drafter.finish("")
 
 
 def _packed(steps: list[_Step]) -> tuple[list[str], np.ndarray, np.ndarray]:
