@@ -77,7 +77,7 @@ class SamProposer:
         self,
         input_batch: Any,
         requests: Mapping[str, Any],
-        verified: Mapping[str, Sequence[int]] | None = None,
+        verified: Mapping[str, Sequence[int]],
         padded: bool = False,
     ) -> list[list[int]]:
         """One draft, perhaps empty, for each request of the batch.
@@ -85,8 +85,7 @@ class SamProposer:
         input_batch: vLLM's InputBatch; read are `req_ids`, the array rows `token_ids_cpu[i, :num_tokens_no_spec[i]]`,
         `num_prompt_tokens` and `spec_decode_unsupported_reqs`. requests: all live requests by id, also preempted ones;
         whoever is missing has ended. verified: the draft tokens that the engine checked in the step that just ended, by
-        request, with what was appended to a draft (None: it checked the drafts of the last call). padded: the engine
-        will fill all drafts up to k, if there is any.
+        request, with what was appended to a draft. padded: the engine will fill all drafts up to k, if there is any.
         """
         self._finish_missing(requests)
         batch = len(input_batch.req_ids)
@@ -167,7 +166,7 @@ class SamProposer:
         self._running[req_id] = _Request(req_id, record, len(prompt), most)
         return self._running[req_id]
 
-    def _observe(self, batch: int, steps: list[_Step], verified: Mapping[str, Sequence[int]] | None) -> None:
+    def _observe(self, batch: int, steps: list[_Step], verified: Mapping[str, Sequence[int]]) -> None:
         """Count the step that just ended, and tell the gate."""
         computed = drafted = accepted = 0
         expected = 0.0
@@ -176,7 +175,7 @@ class SamProposer:
             request = step.request
             decoded.add(request.req_id)
             length = len(request.chances)
-            checked = length if verified is None else len(verified.get(request.req_id, ()))
+            checked = len(verified.get(request.req_id, ()))
             computed += checked
             drafted += min(checked, length)
             accepted += min(len(step.tokens) - 1, checked, length)
