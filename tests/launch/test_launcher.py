@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from qwen3_rl.launch.crashes import crashes
+
 from .conftest import ROOT, free_port
 
 WAITING = """
@@ -68,6 +70,11 @@ def test_a_ray_job_runs_and_its_shared_memory_goes(launch):
     assert "left psm_" in run.output
     assert not (run.run_folder / "ray-logs").exists()
     run.assert_nothing_left()
+
+
+def test_a_worker_that_was_told_to_end_has_not_crashed(tmp_path):
+    (tmp_path / "worker-1-2-3.err").write_text(":job_id:01\n*** SIGTERM received at time=1 on cpu 0 ***\n")
+    assert crashes(tmp_path) == []
 
 
 CRASH = """

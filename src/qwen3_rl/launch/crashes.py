@@ -1,7 +1,9 @@
 """Crashes in native code, from the logs of Ray's workers: the trainer's own error only says that an actor is gone."""
 
+import re
 from pathlib import Path
 
+SIGNAL = re.compile(r"\*\*\* SIG(?!TERM)")  # a worker that is told to end while it starts says SIGTERM in the same form
 BEFORE = 2  # a failed assertion in a library writes its reason before the signal
 NATIVE, PYTHON = ("PC: @", "    @"), "  File "
 FRAMES = 12
@@ -16,7 +18,7 @@ def crashes(ray_logs: Path) -> list[str]:
     found = []
     for log in sorted(ray_logs.glob("worker-*.err")):
         lines = log.read_text(errors="replace").splitlines()
-        first = next((i for i, line in enumerate(lines) if line.startswith("*** SIG")), None)
+        first = next((i for i, line in enumerate(lines) if SIGNAL.match(line)), None)
         if first is not None:
             actors = [line.removeprefix(":actor_name:") for line in lines if line.startswith(":actor_name:")]
             before = [line for line in lines[:first] if not line.startswith(":")][-BEFORE:]
