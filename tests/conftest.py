@@ -1,5 +1,6 @@
 """Which tests may run beside which, where run_tests.sh runs two at a time (pytest-xdist's groups)."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 TESTS = Path(__file__).parent
 # Ray's users one after the other: a launcher refuses a machine on which Ray runs already.
 WITH_RAY = ("e2e", "launch", "frameworks/test_upstream_verl.py", "doctor/test_here.py")
+
+# Before anything imports numba: vLLM's n-gram proposer leaves threads that spin beside later engines.
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 # A shell's background job ignores SIGINT, and under nohup SIGHUP: what the tests start would be deaf to them too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-# Before torch and numba are imported, as the tiny job's env script does.
+# Before torch is imported, as the tiny job's env script does.
 for name, value in {
     "TORCHDYNAMO_DISABLE": "1",
     "OMP_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",  # the n-gram proposer leaves threads that spin beside later engines
     "HF_HUB_OFFLINE": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }.items():
