@@ -237,8 +237,8 @@ def launch(train_script: Path, env_script: Path, arguments: list[str]) -> int:
     if code != 0:
         for crash in crashes(run_folder / RAY_LOGS):
             say(crash, 2)
-    if code != 0 and place.is_head:
-        say(f"the train script failed; read {run_folder}/train.log, then {run_folder / RAY_LOGS}", 2)
+        if place.is_head:
+            say(f"the train script failed; read {run_folder}/train.log, then {run_folder / RAY_LOGS}", 2)
     return code
 
 
